@@ -5,6 +5,7 @@ NB_MODULE(_core, m) {
   nanobind::set_leak_warnings(false);
   slipstream::bind_errors(m);
   slipstream::bind_dtypes(m);
+  slipstream::bind_flight(m);
   slipstream::bind_arrays(m);
   slipstream::bind_group(m);
   slipstream::bind_device_group(m);

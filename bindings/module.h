@@ -10,6 +10,7 @@ void bind_errors(nb::module_& m);
 void bind_arrays(nb::module_& m);
 void bind_device_group(nb::module_& m);
 void bind_dtypes(nb::module_& m);
+void bind_flight(nb::module_& m);
 void bind_gpus(nb::module_& m);
 void bind_group(nb::module_& m);
 void bind_items(nb::module_& m);

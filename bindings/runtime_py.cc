@@ -78,18 +78,6 @@ void bind_stats(nb::module_& m) {
       .def_ro("blocked_nanoseconds", &Stats::blocked_nanoseconds)
       .def_ro("last_submit_nanoseconds", &Stats::last_submit_nanoseconds)
       .def_ro("last_complete_nanoseconds", &Stats::last_complete_nanoseconds);
-  nb::class_<OperationRecord>(m, "OperationRecord",
-                              "Completed operation; times are in nanoseconds.")
-      .def_prop_ro("collective",
-                   [](const OperationRecord& r) { return std::string(name_of(r.collective)); })
-      .def_ro("name", &OperationRecord::name)
-      .def_ro("group", &OperationRecord::group)
-      .def_ro("sequence", &OperationRecord::sequence)
-      .def_ro("bytes", &OperationRecord::bytes)
-      .def_ro("submitted", &OperationRecord::submitted)
-      .def_ro("started", &OperationRecord::started)
-      .def_ro("completed", &OperationRecord::completed)
-      .def_ro("failed", &OperationRecord::failed);
 }
 
 /// For a thread that blocks without the GIL: throws the exception of a signal handler.
@@ -180,6 +168,16 @@ void bind_reports(RuntimeClass& runtime) {
             return r.stats();
           },
           "Return the counters.")
+      .def(
+          "flight",
+          [](Runtime& r) {
+            const nb::gil_scoped_release release;
+            return r.flight();
+          },
+          "Return the state of the engine, with its last operations and events.")
+      .def("alarms", &Runtime::alarms,
+           "Return the number of events for which a flight record should be written; such an event"
+           " also ends next_log().")
       .def("keep_records", &Runtime::keep_records, nb::arg("keep"),
            "Set whether completed operations are recorded for take_records().")
       .def("take_records", &Runtime::take_records, "Return the records since the last call.")

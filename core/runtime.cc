@@ -152,11 +152,18 @@ class LogQueue {
   }
   std::optional<std::pair<LogLevel, std::string>> pop(TimePoint until) {
     std::unique_lock lock(mutex_);
-    filled_.wait_until(lock, until, [&] { return closed_ || !records_.empty(); });
+    filled_.wait_until(lock, until, [&] { return closed_ || is_woken_ || !records_.empty(); });
+    is_woken_ = is_woken_ && !records_.empty();
     if (records_.empty()) return std::nullopt;
     auto record = std::move(records_.front());
     records_.pop_front();
     return record;
+  }
+  /// Ends a wait in pop(), or the next one, although there is no record.
+  void wake() {
+    const std::scoped_lock lock(mutex_);
+    is_woken_ = true;
+    filled_.notify_one();
   }
   void close() {
     const std::scoped_lock lock(mutex_);
@@ -168,6 +175,7 @@ class LogQueue {
   std::mutex mutex_;
   std::condition_variable filled_;
   std::deque<std::pair<LogLevel, std::string>> records_;  // guarded by mutex_
+  bool is_woken_ = false;                                 // guarded by mutex_
   bool closed_ = false;                                   // guarded by mutex_
 };
 
@@ -185,6 +193,7 @@ class RuntimeParts {
         engine(who, engine_options(config, who.world_size), doorbell, log) {
     engine.add_transport(shm);
     engine.add_transport(tcp);
+    engine.on_alarm([this] { logs.wake(); });
   }
 
   const Identity identity;
@@ -317,6 +326,10 @@ std::optional<std::pair<LogLevel, std::string>> Runtime::next_log(
 }
 
 Stats Runtime::stats() { return parts_->engine.stats(); }
+
+FlightSnapshot Runtime::flight() { return parts_->engine.flight(); }
+
+std::uint64_t Runtime::alarms() const { return parts_->engine.alarms(); }
 
 void Runtime::keep_records(bool keep) { parts_->engine.keep_records(keep); }
 

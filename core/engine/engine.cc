@@ -140,6 +140,9 @@ void Engine::tick() {
   next_tick_ = world_.now + kTick;
   if (was_stopped) {
     // This process slept or was stopped, so it is not the peers' fault that it heard nothing.
+    const auto gap = std::chrono::round<std::chrono::milliseconds>(world_.now - world_.last_poll);
+    world_.note(FlightEvent::Kind::kPaused, kNoRank, nullptr, 0,
+                concat("this process did not run for ", seconds(gap), " s"));
     for (const auto& peer : world_.peers) {
       if (peer) peer->forgive_silence(world_.now);
     }
@@ -236,6 +239,20 @@ void Engine::start(const std::shared_ptr<Operation>& operation) {
   if (const auto cause = operations_.why_forsaken(*operation)) {
     failures_.fail_group(group, *cause, true, operation->sequence());
   }
+}
+
+FlightSnapshot Engine::flight() {
+  origin_.check();
+  FlightSnapshot snapshot;
+  driver_.run_exclusively([&] {
+    world_.now = Clock::now();
+    start_submitted();
+    snapshot = failures_.snapshot();
+    for (const auto& operation : held_.all()) {
+      Operations::write_record(*operation, snapshot.operations.emplace_back());
+    }
+  });
+  return snapshot;
 }
 
 Stats Engine::stats() {

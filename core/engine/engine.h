@@ -23,6 +23,7 @@
 #include "engine/receiver.h"
 #include "engine/stream_control.h"
 #include "engine/world.h"
+#include "slipstream/flight.h"
 #include "slipstream/log.h"
 #include "slipstream/request.h"
 #include "slipstream/stats.h"
@@ -96,6 +97,13 @@ class Engine final : private Driven {
   void close();
 
   [[nodiscard]] Stats stats();
+  /// The state of the engine, and its last operations and events.
+  [[nodiscard]] FlightSnapshot flight();
+  /// The number of events for which a flight record should be written. Any thread may call it.
+  [[nodiscard]] std::uint64_t alarms() const { return world_.flight.alarms(); }
+  /// Sets a function that is called at each of these events; it must not block. Must be called
+  /// before connect().
+  void on_alarm(std::function<void()> call) { world_.flight.on_alarm(std::move(call)); }
   void keep_records(bool keep) { operations_.keep_records(keep); }
   /// The records since the last call.
   [[nodiscard]] std::vector<OperationRecord> take_records() { return operations_.take_records(); }

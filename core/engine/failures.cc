@@ -46,12 +46,15 @@ void Failures::tell_stream_news() {
     const Peer& peer = *world_.peers[rank];
     if (peer.left() || peer.gone()) continue;
     if (!news.lost.empty()) {
+      world_.note(FlightEvent::Kind::kStreamsLost, rank, nullptr, 0,
+                  concat(streams_of(news.lost), ": ", news.reason));
       world_.log(LogLevel::kWarning, "lost ", streams_of(news.lost), " to ", world_.name_of(rank),
                  ": ", news.reason,
                  news.is_cut ? "; no stream was left, and this rank waits for a new connection"
                              : "; data in flight are sent again on another stream");
     }
     if (!news.opened.empty()) {
+      world_.note(FlightEvent::Kind::kStreamsOpened, rank, nullptr, 0, streams_of(news.opened));
       world_.log(LogLevel::kInfo, streams_of(news.opened), " to ", world_.name_of(rank),
                  news.opened.size() == 1 ? " is" : " are", " open again");
     }
@@ -260,6 +263,10 @@ void Failures::end_mismatch(Group& group) {
 
 void Failures::fail_group(Group& group, const Error& cause, bool tell, std::uint64_t first) {
   if (group.closed || (group.failure && first >= group.failed_from)) return;
+  if (tell) {
+    world_.note(FlightEvent::Kind::kFailed, kNoRank, &group, first, cause.what());
+    world_.flight.alarm();
+  }
   group.failed_from = first;
   group.failure.emplace(cause.kind(), concat(cause.what(), " (group '", group.name(),
                                              "' has failed; create a new one)"));
@@ -314,10 +321,15 @@ void Failures::send_abort(Peer& peer, std::uint64_t group, const Error& cause,
   peer.send_control(frame, bytes_of(text));
 }
 
-void Failures::on_abort(Group& group, const Frame& frame, std::span<const std::byte> payload) {
+void Failures::on_abort(const Peer& peer, Group& group, const Frame& frame,
+                        std::span<const std::byte> payload) {
   if (payload.empty()) return;
   const auto kind = static_cast<ErrorKind>(payload[0]);
   const bool known = kind <= ErrorKind::kInternal;
+  if (!group.closed && (!group.failure || frame.sequence < group.failed_from)) {
+    world_.note(FlightEvent::Kind::kAborted, peer.rank(), &group, frame.sequence,
+                text_of(payload.subspan(1)));
+  }
   // Told to the others, so that they do not take a member that fails now and leaves for the cause.
   fail_group(group, Error(known ? kind : ErrorKind::kAborted, text_of(payload.subspan(1))), true,
              frame.sequence);

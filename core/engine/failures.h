@@ -27,6 +27,11 @@ class Failures {
   /// ended.
   [[nodiscard]] std::string state_of(const Completion& completion) const;
 
+  /// The state of the engine, and its last operations and events.
+  [[nodiscard]] FlightSnapshot snapshot() const;
+  /// A rank waits for long for an operation that this rank has not submitted.
+  void on_stalled_probe(const Peer& peer, const Group& group, const Frame& frame);
+
   void stream_lost(std::uint32_t rank, std::uint32_t stream, const std::string& reason);
   void stream_opened(std::uint32_t rank, std::uint32_t stream);
   /// No path to the rank is left.
@@ -38,7 +43,8 @@ class Failures {
   /// Fails all groups and tells their members.
   void fail_everything(const Error& cause);
   void send_abort(Peer& peer, std::uint64_t group, const Error& cause, std::uint64_t first);
-  void on_abort(Group& group, const Frame& frame, std::span<const std::byte> payload);
+  void on_abort(const Peer& peer, Group& group, const Frame& frame,
+                std::span<const std::byte> payload);
   /// Drops messages for operations from number `first` on, which no operation will take.
   void drop_undelivered(Group& group, std::uint64_t first);
 
@@ -74,6 +80,7 @@ class Failures {
   [[nodiscard]] std::string changes(Operation& operation) const;
   [[nodiscard]] std::vector<std::uint32_t> absent_from(const Operation& operation) const;
   [[nodiscard]] std::string waiting_for(const Operation& operation) const;
+  void tell_stall(const Operation& operation) const;
 
   World& world_;
   Operations& operations_;

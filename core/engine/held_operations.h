@@ -15,6 +15,7 @@ namespace slipstream {
 class HeldOperations {
  public:
   [[nodiscard]] bool empty() const noexcept { return held_.empty(); }
+  [[nodiscard]] const std::deque<std::shared_ptr<Operation>>& all() const noexcept { return held_; }
   void add(std::shared_ptr<Operation> operation) { held_.push_back(std::move(operation)); }
   /// Adds operations in front of all others.
   void put_back(std::span<const std::shared_ptr<Operation>> operations) {

@@ -177,7 +177,7 @@ void Operations::complete(const std::shared_ptr<Operation>& operation) {
   } else {
     group.running.erase(operation->sequence());
   }
-  retire(*operation, false);
+  retire(*operation, nullptr);
   release_slot(*operation, false);
   operation->completion()->finish(std::nullopt);
 }
@@ -211,29 +211,61 @@ void Operations::fail(const std::shared_ptr<Operation>& operation, const Error& 
   } else {
     group.running.erase(operation->sequence());
   }
-  retire(*operation, true);
+  retire(*operation, &cause);
   release_slot(*operation, true);
   operation->completion()->finish(
       Error(cause.kind(), concat(operation->title(), ": ", cause.what())));
 }
 
-void Operations::retire(const Operation& operation, bool failed) {
+void Operations::write_record(const Operation& operation, OperationRecord& record) {
+  const Request& request = operation.request();
+  const bool has_started = operation.started != TimePoint{};
+  record.collective = request.collective;
+  record.dtype = request.dtype;
+  record.state = has_started ? OperationState::kRunning : OperationState::kWaiting;
+  record.name = request.name;
+  record.group = operation.group().name();
+  record.sequence = operation.sequence();
+  record.bytes = request.count * size_of(request.dtype);
+  record.submitted = nanoseconds(operation.submitted);
+  record.started = has_started ? nanoseconds(operation.started) : 0;
+  record.completed = 0;
+  record.error.clear();
+  record.absent.clear();
+  record.missing.clear();
+}
+
+void Operations::write_waits(const Operation& operation, OperationRecord& record) {
+  const Group& group = operation.group();
+  for (std::uint32_t member = 0; member < group.size(); ++member) {
+    if (member == group.rank()) continue;
+    const std::uint32_t rank = group.ranks()[member];
+    const bool is_absent = group.submitted[member] <= operation.sequence();
+    if (is_absent && !operation.is_point_to_point()) record.absent.push_back(rank);
+    if (operation.needs(member)) record.missing.push_back(rank);
+  }
+}
+
+void Operations::retire(const Operation& operation, const Error* cause) {
+  const TimePoint now = Clock::now();
   if (operation.is_bulk) running_bulk_.fetch_sub(1, std::memory_order_relaxed);
   in_flight_.fetch_sub(1);
-  ++(failed ? world_.stats.failed_operations : world_.stats.operations);
+  ++(cause != nullptr ? world_.stats.failed_operations : world_.stats.operations);
   if (--running_ == 0) {
-    world_.stats.busy_nanoseconds +=
-        static_cast<std::uint64_t>((Clock::now() - busy_since_).count());
+    world_.stats.busy_nanoseconds += static_cast<std::uint64_t>((now - busy_since_).count());
   }
-  world_.stats.last_complete_nanoseconds = nanoseconds(Clock::now());
+  world_.stats.last_complete_nanoseconds = nanoseconds(now);
+  OperationRecord& record = world_.flight.next_operation();
+  write_record(operation, record);
+  record.state = cause != nullptr ? OperationState::kFailed : OperationState::kDone;
+  record.completed = nanoseconds(now);
+  if (cause != nullptr) {
+    record.error = cause->what();
+    write_waits(operation, record);
+  }
   if (!keeps_records_.load(std::memory_order_relaxed)) return;
-  const Request& request = operation.request();
   const std::scoped_lock lock(records_mutex_);
-  if (records_.size() >= kMostRecords) return;
-  records_.push_back({request.collective, request.name, operation.group().name(),
-                      operation.sequence(), request.count * size_of(request.dtype),
-                      nanoseconds(operation.submitted), nanoseconds(operation.started),
-                      nanoseconds(Clock::now()), failed});
+  if (records_.size() < kMostRecords) records_.push_back(record);
 }
 
 Stats Operations::stats() const {

@@ -46,6 +46,11 @@ class Operations final : public SegmentSource {
   /// The error of an operation that needs data of a rank that is gone.
   [[nodiscard]] std::optional<Error> why_forsaken(const Operation& operation) const;
 
+  /// Fills in a record of an operation in flight, except for the ranks for which it waits.
+  static void write_record(const Operation& operation, OperationRecord& record);
+  /// Fills in the ranks for which an operation waits.
+  static void write_waits(const Operation& operation, OperationRecord& record);
+
   [[nodiscard]] Stats stats() const;
   void keep_records(bool keep) { keeps_records_.store(keep, std::memory_order_relaxed); }
   [[nodiscard]] std::vector<OperationRecord> take_records();
@@ -65,7 +70,8 @@ class Operations final : public SegmentSource {
                   std::uint32_t segment);
   void complete(const std::shared_ptr<Operation>& operation);
   void forget_memory(const Operation& operation);
-  void retire(const Operation& operation, bool failed);
+  /// Counts an operation that has ended, and keeps its record; `cause` is nullptr for success.
+  void retire(const Operation& operation, const Error* cause);
 
   World& world_;
   std::atomic<std::uint64_t> in_flight_{0};

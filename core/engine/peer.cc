@@ -36,6 +36,7 @@ void Peer::connect(Link& link, TimePoint now) {
 
 void Peer::leave(std::string why) {
   left_ = true;
+  ended_ = Clock::now();
   why_gone_ = std::move(why);
   // The link may still read frames that it has accepted, so they stay until they are acknowledged.
   control_.resize(unsent_);
@@ -43,7 +44,10 @@ void Peer::leave(std::string why) {
 
 void Peer::mark_gone(std::string why) {
   gone_ = true;
-  if (!left_) why_gone_ = std::move(why);
+  if (!left_) {
+    ended_ = Clock::now();
+    why_gone_ = std::move(why);
+  }
   // Its connections may still be open, with a frame half sent.
   if (link_ != nullptr) {
     link_->give_up();
@@ -75,6 +79,7 @@ bool Peer::write(std::uint32_t stream, Frame& frame, std::span<const std::byte> 
   acknowledged_number_ = received_number_;
   const std::uint64_t bytes = sizeof(Frame) + payload.size();
   (is_local() ? stats_.shm_bytes_sent : stats_.network_bytes_sent) += bytes;
+  bytes_sent_ += bytes;
   return true;
 }
 
@@ -203,6 +208,7 @@ bool Peer::accept(const Frame& frame, std::uint32_t stream, TimePoint now) {
   heard_ = now;
   const std::uint64_t bytes = sizeof(Frame) + frame.length;
   (is_local() ? stats_.shm_bytes_received : stats_.network_bytes_received) += bytes;
+  bytes_received_ += bytes;
   drop_acknowledged_control(frame.ack);
   if (frame.kind == FrameKind::kSegment) ++streams_[stream].received;
   if (frame.control == 0) return true;

@@ -114,6 +114,10 @@ class Peer {
   /// The time for which the peer may be silent: `most`, or less where it has been regular.
   [[nodiscard]] Nanoseconds patience(Nanoseconds most) const { return silence_.patience(most); }
   [[nodiscard]] TimePoint sent() const { return sent_; }
+  /// The time at which it left or was gone.
+  [[nodiscard]] TimePoint ended() const { return ended_; }
+  [[nodiscard]] std::uint64_t bytes_sent() const { return bytes_sent_; }
+  [[nodiscard]] std::uint64_t bytes_received() const { return bytes_received_; }
 
  private:
   struct Later {
@@ -146,7 +150,8 @@ class Peer {
   Link* link_ = nullptr;
   bool gone_ = false, left_ = false;
   std::string why_gone_;
-  TimePoint heard_{}, sent_{};
+  TimePoint heard_{}, sent_{}, ended_{};
+  std::uint64_t bytes_sent_ = 0, bytes_received_ = 0;
   Silence silence_;
 
   std::deque<Control> control_;  // unacknowledged frames, then unsent ones (from unsent_ on)

@@ -129,7 +129,7 @@ void Receiver::dispatch(Peer& peer, Group& group, const Frame& frame,
     case FrameKind::kDescribe:
       return failures_.on_describe(peer, group, frame, payload);
     case FrameKind::kAbort:
-      return failures_.on_abort(group, frame, payload);
+      return failures_.on_abort(peer, group, frame, payload);
     default:
       return;
   }
@@ -263,6 +263,8 @@ void Receiver::on_request(Peer& peer, Group& group, const Frame& frame) {
 /// Handles the probe of a rank that waits for an operation. dispatch() has recorded that it waits;
 /// here its operation is compared with ours, for plans in which the two ranks never exchange data.
 void Receiver::on_probe(Peer& peer, Group& group, const Frame& frame) {
+  if ((frame.flags & kAfterStall) != 0) failures_.on_stalled_probe(peer, group, frame);
+  if ((frame.flags & kPointToPoint) != 0) return;
   if (!group.agrees(group.index_of(peer.rank()), frame))
     failures_.begin_mismatch(group, frame.sequence);
 }

@@ -18,7 +18,42 @@ void Failures::stall(const std::shared_ptr<Operation>& operation) {
   const Nanoseconds age = world_.now - operation->submitted;
   operation->report_at = world_.now + age;
   ++world_.stats.stalls_reported;
-  world_.log(LogLevel::kWarning, state_of(*operation), changes(*operation));
+  const std::string state = state_of(*operation);
+  const bool is_first = !operation->reported;
+  world_.log(LogLevel::kWarning, state, changes(*operation));
+  tell_stall(*operation);
+  if (!is_first) return;
+  world_.note(FlightEvent::Kind::kStalled, kNoRank, &operation->group(), operation->sequence(),
+              state);
+  world_.flight.alarm();
+}
+
+/// Tells the ranks that have not submitted the operation that this rank waits for it.
+void Failures::tell_stall(const Operation& operation) const {
+  Group& group = operation.group();
+  Frame frame = world_.frame_for(FrameKind::kProbe, group, operation.sequence());
+  frame.flags = kAfterStall;
+  if (!operation.is_point_to_point()) {
+    for (const std::uint32_t rank : absent_from(operation)) {
+      frame.fingerprint = group.fingerprint(operation.request(), rank);
+      world_.peer_of(group, rank).send_control(frame, {});
+    }
+  } else if (operation.request().root != kAnyPeer) {
+    frame.flags |= kPointToPoint;
+    world_.peer_of(group, operation.request().root).send_control(frame, {});
+  }
+}
+
+void Failures::on_stalled_probe(const Peer& peer, const Group& group, const Frame& frame) {
+  constexpr auto kAwaited = FlightEvent::Kind::kAwaited;
+  const bool point_to_point = (frame.flags & kPointToPoint) != 0;
+  if (!point_to_point && frame.sequence < group.started) return;
+  if (world_.flight.has(kAwaited, group.name(), frame.sequence)) return;
+  world_.note(kAwaited, peer.rank(), &group, frame.sequence,
+              concat(world_.name_of(peer.rank()), " waits for ",
+                     point_to_point ? "a message" : concat("operation ", frame.sequence),
+                     " of group '", group.name(), "', which this rank has not submitted"));
+  world_.flight.alarm();
 }
 
 std::string Failures::state_of(const Completion& completion) const {

@@ -1,5 +1,7 @@
 #include "engine/world.h"
 
+#include <utility>
+
 namespace slipstream {
 
 Group* World::group_with(std::uint64_t id) const {
@@ -18,6 +20,12 @@ std::string World::name_of(std::uint32_t rank) const {
   const Link* link = peers[rank]->link();
   const std::string where = link == nullptr ? "not connected" : link->describe();
   return concat(name, " (", host_names[rank].empty() ? "" : host_names[rank] + ", ", where, ")");
+}
+
+void World::note(FlightEvent::Kind kind, std::uint32_t rank, const Group* group,
+                 std::uint64_t sequence, std::string text) {
+  flight.note({kind, now.time_since_epoch().count(), rank, group == nullptr ? "" : group->name(),
+               sequence, std::move(text)});
 }
 
 Frame World::frame_for(FrameKind kind, const Group& group, std::uint64_t sequence) const {

@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "engine/flight.h"
 #include "engine/group.h"
 #include "engine/options.h"
 #include "engine/peer.h"
@@ -30,6 +31,7 @@ struct World {
   std::unordered_map<std::uint64_t, std::shared_ptr<Group>> groups{};  ///< by id
   std::unordered_map<std::uint64_t, std::uint64_t> closed_groups{};    ///< id to operations started
   Stats stats{};
+  Flight flight{};
   TimePoint now{};        ///< time at which the current poll began
   TimePoint last_poll{};  ///< time at which the previous poll began
   bool closed = false;    ///< whether goodbye was said
@@ -44,6 +46,9 @@ struct World {
   [[nodiscard]] std::string rank_on_host(std::uint32_t rank) const;
   /// A rank with its host and its connection, for messages.
   [[nodiscard]] std::string name_of(std::uint32_t rank) const;
+  /// Notes an event that happened now; `rank` is the other rank, or kNoRank.
+  void note(FlightEvent::Kind kind, std::uint32_t rank, const Group* group, std::uint64_t sequence,
+            std::string text);
   [[nodiscard]] Frame frame_for(FrameKind kind, const Group& group, std::uint64_t sequence) const;
   /// Sends a control frame to all other members.
   void broadcast(const Group& group, const Frame& frame, std::span<const std::byte> payload) const;

@@ -52,5 +52,6 @@ static_assert(sizeof(Frame) == 64);
 /// Bits of Frame::flags.
 constexpr std::uint8_t kPointToPoint = 1;  ///< `sequence` counts the messages between the two ranks
 constexpr std::uint8_t kAskedFor = 2;      ///< an eager payload that does not count in the pool
+constexpr std::uint8_t kAfterStall = 4;    ///< a probe after the sender has reported a stall
 
 }  // namespace slipstream

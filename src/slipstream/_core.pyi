@@ -103,6 +103,164 @@ def algorithm_table() -> str:
 def itemsize(dtype: DType) -> int:
     """Size of one element in bytes."""
 
+class OperationRecord:
+    """
+    An operation; times are in nanoseconds of the steady clock, 0 for moments that have not come.
+    """
+
+    @property
+    def collective(self) -> str: ...
+
+    @property
+    def dtype(self) -> str: ...
+
+    @property
+    def state(self) -> str: ...
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def group(self) -> str: ...
+
+    @property
+    def sequence(self) -> int: ...
+
+    @property
+    def bytes(self) -> int: ...
+
+    @property
+    def submitted(self) -> int: ...
+
+    @property
+    def started(self) -> int: ...
+
+    @property
+    def completed(self) -> int: ...
+
+    @property
+    def error(self) -> str: ...
+
+    @property
+    def absent(self) -> list[int]: ...
+
+    @property
+    def missing(self) -> list[int]: ...
+
+class FlightEvent:
+    """An event that may explain a failure."""
+
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def at(self) -> int: ...
+
+    @property
+    def rank(self) -> int:
+        """Return the other rank, or -1."""
+
+    @property
+    def group(self) -> str: ...
+
+    @property
+    def sequence(self) -> int: ...
+
+    @property
+    def text(self) -> str: ...
+
+class FlightPeer:
+    """Another rank, as this rank sees it."""
+
+    @property
+    def rank(self) -> int: ...
+
+    @property
+    def host(self) -> str: ...
+
+    @property
+    def connection(self) -> str: ...
+
+    @property
+    def state(self) -> str: ...
+
+    @property
+    def why(self) -> str: ...
+
+    @property
+    def ended(self) -> int: ...
+
+    @property
+    def heard(self) -> int: ...
+
+    @property
+    def streams(self) -> int: ...
+
+    @property
+    def streams_alive(self) -> int: ...
+
+    @property
+    def bytes_sent(self) -> int: ...
+
+    @property
+    def bytes_received(self) -> int: ...
+
+class FlightGroup:
+    """A group and how far its members are."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def ranks(self) -> list[int]: ...
+
+    @property
+    def started(self) -> int: ...
+
+    @property
+    def submitted(self) -> list[int]: ...
+
+    @property
+    def failure(self) -> str: ...
+
+class FlightSnapshot:
+    """State of an engine, with its last operations and events."""
+
+    @property
+    def rank(self) -> int: ...
+
+    @property
+    def world_size(self) -> int: ...
+
+    @property
+    def epoch(self) -> int: ...
+
+    @property
+    def at(self) -> int: ...
+
+    @property
+    def ended_operations(self) -> int: ...
+
+    @property
+    def operations(self) -> list[OperationRecord]: ...
+
+    @property
+    def events(self) -> list[FlightEvent]: ...
+
+    @property
+    def peers(self) -> list[FlightPeer]: ...
+
+    @property
+    def groups(self) -> list[FlightGroup]: ...
+
+def delay_end_by_signal(number: int, grace: float) -> int:
+    """
+    Delay the end of this process by a signal for at most `grace` seconds. Return a descriptor that becomes readable when the signal arrives, or -1 if the signal has another disposition than the default one.
+    """
+
+def end_by_signal(number: int) -> None:
+    """End this process by a signal, as if nothing had been caught."""
+
 def array_view(array: object) -> tuple[int, int, DType, tuple[int, ...], bool, object]:
     """
     Return (address, count, DType, shape, writable, owner) of a contiguous array in CPU memory; the memory lives as long as the owner.
@@ -510,36 +668,6 @@ class Stats:
     @property
     def last_complete_nanoseconds(self) -> int: ...
 
-class OperationRecord:
-    """Completed operation; times are in nanoseconds."""
-
-    @property
-    def collective(self) -> str: ...
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def group(self) -> str: ...
-
-    @property
-    def sequence(self) -> int: ...
-
-    @property
-    def bytes(self) -> int: ...
-
-    @property
-    def submitted(self) -> int: ...
-
-    @property
-    def started(self) -> int: ...
-
-    @property
-    def completed(self) -> int: ...
-
-    @property
-    def failed(self) -> bool: ...
-
 class Runtime:
     """Engine of one rank with its transports."""
 
@@ -577,6 +705,14 @@ class Runtime:
 
     def stats(self) -> Stats:
         """Return the counters."""
+
+    def flight(self) -> FlightSnapshot:
+        """Return the state of the engine, with its last operations and events."""
+
+    def alarms(self) -> int:
+        """
+        Return the number of events for which a flight record should be written; such an event also ends next_log().
+        """
 
     def keep_records(self, keep: bool) -> None:
         """Set whether completed operations are recorded for take_records()."""

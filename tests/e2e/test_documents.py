@@ -20,6 +20,7 @@ COMMANDS = shown_commands(*(page for page in PAGES if page.name not in ("lab.md"
 
 RUN, SERVING = "tests/e2e/launch/test_launchers.py", "tests/e2e/serve"
 ELASTIC = "tests/e2e/launch/test_run_elastic.py"
+FLIGHT = "tests/e2e/launch/test_flight.py"
 HOROVOD, HOROVODRUN = "tests/e2e/test_horovod_examples.py", "tests/unit/horovod/test_run.py"
 CHECKPOINT = "tests/multiprocess/test_checkpoint_ranks.py"
 RESUMES = "test_the_example_continues_with_the_same_numbers"
@@ -40,6 +41,10 @@ ELSEWHERE = {
     "slipstream run -H a:8,b:8 --nccl-plugin train.py": (
         "tests/e2e/launch/test_run_ssh.py::test_both_hosts_are_led_to_the_nccl_plugin"
     ),
+    "slipstream explain slipstream-flight/train-20261128-154322": (
+        f"{FLIGHT}::test_an_exception_is_shown_on_the_terminal"
+    ),
+    "slipstream explain records": f"{FLIGHT}::test_without_a_launcher_the_user_names_the_folder",
     "torchrun --nproc-per-node 2 train.py": f"{RUN}::test_torchrun",
     "slipstream run --min 2 --max 8 -H a:4,b:4 train.py": (
         f"{ELASTIC}::test_training_goes_on_in_the_same_processes_and_the_next_one_joins"

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "slipstream/device_group.h"
+#include "slipstream/flight.h"
 #include "slipstream/log.h"
 #include "slipstream/negotiation.h"
 #include "slipstream/request.h"
@@ -119,10 +120,16 @@ class Runtime {
   /// Makes next_event() return `token` once the operation is done.
   void notify(const Handle& handle, std::uint64_t token);
   std::optional<std::uint64_t> next_event(std::chrono::nanoseconds timeout);
-  /// The next record of the engine's log, for the one thread that forwards it.
+  /// The next record of the engine's log, for the one thread that forwards it; nothing after
+  /// `timeout`, or at once after an alarm.
   std::optional<std::pair<LogLevel, std::string>> next_log(std::chrono::nanoseconds timeout);
 
   [[nodiscard]] Stats stats();
+  /// The state of the engine, and its last operations and events.
+  [[nodiscard]] FlightSnapshot flight();
+  /// The number of events so far for which a flight record should be written: a group has failed,
+  /// or an operation waits for long.
+  [[nodiscard]] std::uint64_t alarms() const;
   void keep_records(bool keep);
   [[nodiscard]] std::vector<OperationRecord> take_records();
 

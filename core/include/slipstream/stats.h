@@ -2,8 +2,11 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "slipstream/collective.h"
+#include "slipstream/dtype.h"
 
 namespace slipstream {
 
@@ -28,9 +31,22 @@ struct Stats {
   std::int64_t last_complete_nanoseconds = 0;  ///< steady clock
 };
 
-/// One completed operation, for the timeline. Times are in nanoseconds of the steady clock.
+enum class OperationState : std::uint8_t {
+  kWaiting,  ///< submitted; a device or the operations before it hold it up
+  kRunning,
+  kDone,
+  kFailed,
+};
+
+/// "waiting", "running", "done", "failed".
+std::string_view name_of(OperationState state);
+
+/// One operation, for the timeline and for flight records. Times are in nanoseconds of the steady
+/// clock; 0 if the moment has not come.
 struct OperationRecord {
   Collective collective{};
+  DType dtype{};
+  OperationState state{};
   std::string name;
   std::string group;
   std::uint64_t sequence = 0;
@@ -38,7 +54,10 @@ struct OperationRecord {
   std::int64_t submitted = 0;
   std::int64_t started = 0;
   std::int64_t completed = 0;
-  bool failed = false;
+  std::string error;  ///< of a failed operation
+  /// Of an operation in flight or failed: ranks of the world that have not submitted it, as far as
+  /// this rank knows, and ranks with which it still had to exchange data.
+  std::vector<std::uint32_t> absent, missing;
 };
 
 }  // namespace slipstream

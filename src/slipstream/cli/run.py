@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -347,6 +347,7 @@ class Shown:
 
 def _launch(job: Job, shown: Shown, output_filename: Path | None, *, tty: bool) -> int:
     from slipstream.cluster import launch
+    from slipstream.cluster.flight_log import FlightLog
     from slipstream.cluster.labels import Labels
     from slipstream.cluster.output_files import OutputFiles
 
@@ -354,7 +355,26 @@ def _launch(job: Job, shown: Shown, output_filename: Path | None, *, tty: bool) 
     display: Display = _display(Labels(ranks), shown)
     if output_filename is not None:
         display = OutputFiles(display, output_filename, len(ranks))
-    return launch(job, display, own_terminal=tty)
+    folder = _flight_folder(job)
+    if folder is None:
+        return launch(job, display, own_terminal=tty)
+    recorded = replace(job, flight_folder=folder)
+    flight = FlightLog(display, folder, recorded)
+    try:
+        return launch(recorded, flight, own_terminal=tty, flight=flight)
+    finally:
+        flight.remove_if_empty()
+
+
+def _flight_folder(job: Job) -> Path | None:
+    """Make the folder for flight records; if it cannot be made, say so and return None."""
+    from slipstream.cluster.flight_log import make_flight_folder
+
+    try:
+        return make_flight_folder(job)
+    except OSError as error:
+        remark(f"no flight records are written, because {error.filename}: {error.strerror}")
+        return None
 
 
 def _launch_elastic(

@@ -15,17 +15,21 @@ import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
+from slipstream.cluster.conditions import count_oom_kills, state_of_process
 from slipstream.cluster.messages import (
     PROTOCOL,
     End,
     EndSlot,
     Exited,
     Expect,
+    FlightFile,
     Hello,
     Joined,
     Kill,
     Message,
+    Noticed,
     NotStarted,
     Output,
     Refused,
@@ -93,6 +97,8 @@ class Agent:
         self._expected = Expect(slots=())
         self._grace_seconds = 0.0
         self._kill_at: float | None = None
+        self._oom_kills_before = count_oom_kills()
+        self._flight_folder = ""
 
     def run(self) -> None:
         """Obey the launcher until all ranks have ended; kill processes that ranks left behind."""
@@ -113,6 +119,7 @@ class Agent:
             self._signal_ranks(signal.SIGKILL)
             kill_descendants()
         os.set_blocking(self._reports, True)
+        self._send_flight_files()
         self._flush()
 
     def _is_done(self) -> bool:
@@ -151,6 +158,7 @@ class Agent:
             case End():
                 self._end()
             case Kill():
+                self._notice_states()
                 self._is_ordered = True
                 self._kill_at = time.monotonic()
             case _:
@@ -160,6 +168,7 @@ class Agent:
 
     def _start(self, order: Start) -> None:
         self._is_ordered = True
+        self._flight_folder = order.flight_folder
         self._grace_seconds = order.grace_seconds
         environ = {**os.environ, **order.environ}
         try:
@@ -176,6 +185,7 @@ class Agent:
     def _end(self) -> None:
         self._is_ordered = True
         if self._kill_at is None:
+            self._notice_states()
             self._kill_at = time.monotonic() + self._grace_seconds
             self._signal_ranks(signal.SIGTERM)
 
@@ -304,11 +314,31 @@ class Agent:
             if status is not None:
                 rank.ended_at = time.monotonic()
                 rank.process.returncode = status
+                self._notice_oom_kills(rank.local_rank, status)
                 if rank.frees_slot:
                     signal_group(rank.process.pid, signal.SIGKILL)
                 else:
                     self._send(Exited(local_rank=rank.local_rank, status=status))
         reap_orphans([rank.process.pid for rank in self._ranks])
+
+    # ---- what explains a fault ----
+
+    def _notice_states(self) -> None:
+        for rank in self._ranks:
+            if rank.ended_at is None:
+                state = state_of_process(rank.process.pid)
+                self._send(Noticed(local_rank=rank.local_rank, state=state))
+
+    def _notice_oom_kills(self, local_rank: int, status: int) -> None:
+        before, now = self._oom_kills_before, count_oom_kills()
+        if status == -signal.SIGKILL and before is not None and now is not None:
+            self._send(Noticed(local_rank=local_rank, oom_kills=now - before))
+
+    def _send_flight_files(self) -> None:
+        for path in Path(self._flight_folder).glob("rank-*") if self._flight_folder else ():
+            text = path.read_text(errors="replace")
+            if text:
+                self._send(FlightFile(name=path.name, text=text))
 
     # ---- deadlines ----
 

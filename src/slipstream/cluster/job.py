@@ -4,10 +4,17 @@ import secrets
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from slipstream.cluster.hosts import Host, address_of_first
 from slipstream.errors import UsageError
-from slipstream.settings import Launch, Settings, chosen_master, job_key_environment
+from slipstream.settings import (
+    Launch,
+    Settings,
+    chosen_master,
+    flight_environment,
+    job_key_environment,
+)
 
 # Prefixes of the variables that are passed on to other hosts, where all other variables keep their
 # own values.
@@ -36,6 +43,8 @@ class Job:
         grace_seconds: Time in seconds between SIGTERM and SIGKILL when the ranks are ended, 0 or
             more (default 3).
         nccl_plugin: Whether NCCL sends through Slipstream's net plugin (default False).
+        flight_folder: Absolute path of the folder for flight records, the same on every host
+            (default None: no records).
 
     Raises:
         UsageError: `chosen` has a variable that differs from rank to rank, such as RANK.
@@ -51,6 +60,7 @@ class Job:
     ssh_options: tuple[str, ...] = ()
     grace_seconds: float = 3.0
     nccl_plugin: bool = False
+    flight_folder: Path | None = None
 
     def __post_init__(self) -> None:
         for name in RANK_NAMES:
@@ -92,7 +102,8 @@ def job_environment(job: Job) -> dict[str, str]:
     """
     settings = Settings.from_environment(job.effective_environ)
     key = settings.load_job_key() or secrets.token_hex(32).encode()
-    return {"PYTHONUNBUFFERED": "1", **job.chosen, **job_key_environment(key)}
+    flight = {} if job.flight_folder is None else flight_environment(job.flight_folder)
+    return {"PYTHONUNBUFFERED": "1", **job.chosen, **flight, **job_key_environment(key)}
 
 
 def forwarded_environment(host: Host, environ: Mapping[str, str]) -> dict[str, str]:

@@ -28,9 +28,11 @@ from slipstream.cluster.messages import (
     PROTOCOL,
     End,
     Exited,
+    FlightFile,
     Hello,
     Kill,
     Message,
+    Noticed,
     Output,
     Refused,
     Signal,
@@ -130,7 +132,23 @@ class Display(Listener, Protocol):
         """Receive the result of the job: its failure, or None for success."""
 
 
-def launch(job: Job, display: Display, *, own_terminal: bool = False) -> int:
+class FlightListener(Protocol):
+    """The interface of a listener that keeps what explains a fault."""
+
+    def noticed(self, rank: int, state: str, oom_kills: int | None) -> None:
+        """Receive a rank's state before its end, or the kills for lack of memory on its host."""
+
+    def take_file(self, name: str, text: str) -> None:
+        """Receive a file that a rank of another host has written."""
+
+
+def launch(
+    job: Job,
+    display: Display,
+    *,
+    own_terminal: bool = False,
+    flight: FlightListener | None = None,
+) -> int:
     """Run a job; blocks until every rank has ended. Call `launch` in the main thread.
 
     Args:
@@ -138,6 +156,7 @@ def launch(job: Job, display: Display, *, own_terminal: bool = False) -> int:
         display: Display that receives all events.
         own_terminal: Whether rank 0, which must be on this host, writes directly to the standard
             output and standard error of this process (default False).
+        flight: Listener for what explains a fault (default None).
 
     Returns:
         0 for success, else the exit code of the rank that failed first (128 + n if signal n ended
@@ -150,16 +169,23 @@ def launch(job: Job, display: Display, *, own_terminal: bool = False) -> int:
     terminal = (os.dup(1), os.dup(2)) if own_terminal else ()
     try:
         with signals_as_bytes(*END_SIGNALS, *PASSED_SIGNALS) as wakeup:
-            return _Launcher(job, display, terminal).run(wakeup)
+            return _Launcher(job, display, terminal, flight).run(wakeup)
     finally:
         for descriptor in terminal:
             os.close(descriptor)
 
 
 class _Launcher:
-    def __init__(self, job: Job, display: Display, terminal: tuple[int, ...]) -> None:
+    def __init__(
+        self,
+        job: Job,
+        display: Display,
+        terminal: tuple[int, ...],
+        flight: FlightListener | None = None,
+    ) -> None:
         self._job = job
         self._display = display
+        self._flight = flight
         self._terminal = terminal
         self._environ = job_environment(job)
         self._transcript = Transcript(display)
@@ -243,6 +269,7 @@ class _Launcher:
                 grace_seconds=self._job.grace_seconds,
                 terminal=self._terminal if link.index == 0 else (),
                 nccl_plugin=self._job.nccl_plugin,
+                flight_folder="" if link.host.is_local else str(self._job.flight_folder or ""),
             )
             link.send(start)
             self._note_threads(link, threads)
@@ -275,6 +302,13 @@ class _Launcher:
             case Exited():
                 link.living.discard(message.local_rank)
                 self._take_exit(link, link.first_rank + message.local_rank, message.status)
+            case Noticed():
+                if self._flight is not None:
+                    rank = link.first_rank + message.local_rank
+                    self._flight.noticed(rank, message.state, message.oom_kills)
+            case FlightFile():
+                if self._flight is not None:
+                    self._flight.take_file(message.name, message.text)
             case Refused():
                 self._fail_host(link, message.reason)
             case _:

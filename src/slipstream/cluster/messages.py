@@ -3,6 +3,7 @@
     agent     Hello, once, as soon as it is up
     launcher  Start, once every host's agent is up
     agent     Started per rank; Output and Exited as they come; or Refused, and nothing else
+              Noticed before a rank is ended; FlightFile for each file of a rank, at the end
     launcher  Signal, End, Kill, any number of times; the end of its pipe means End
 
 In an elastic job, the launcher sends these messages in place of Start:
@@ -39,7 +40,8 @@ class Start:
     An element has the environment variables of one rank, and `environ` has the variables that all
     ranks share. `terminal` has the file descriptors for standard output and standard error of the
     first rank; if it is empty, the agent creates pipes. With `nccl_plugin`, NCCL uses the net
-    plugin that is installed on the agent's host.
+    plugin that is installed on the agent's host. The flight records in `flight_folder`, if it is
+    not "", are sent to the launcher at the end.
     """
 
     argv: tuple[str, ...]
@@ -49,6 +51,7 @@ class Start:
     grace_seconds: float
     terminal: tuple[int, ...] = ()
     nccl_plugin: bool = False
+    flight_folder: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,6 +84,23 @@ class Exited:
 
     local_rank: int
     status: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Noticed:
+    """The state of a rank before it is ended, or that processes were killed for lack of memory."""
+
+    local_rank: int
+    state: str = ""
+    oom_kills: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FlightFile:
+    """A file that a rank has written into its folder of flight records."""
+
+    name: str
+    text: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -168,6 +188,8 @@ Message = (
     | Started
     | Output
     | Exited
+    | Noticed
+    | FlightFile
     | Signal
     | End
     | Kill

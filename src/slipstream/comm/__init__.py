@@ -20,6 +20,7 @@ from slipstream.comm.collectives import ANY_RANK as ANY_RANK
 from slipstream.comm.collectives import Group as Group
 from slipstream.comm.counters import Stats as Stats
 from slipstream.comm.counters import stats as stats
+from slipstream.comm.flight import write_flight_record as write_flight_record
 from slipstream.comm.handle import Handle as Handle
 from slipstream.comm.worlds import group as group
 from slipstream.comm.worlds import init as init

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from slipstream import _core
+from slipstream.comm import flight
 from slipstream.comm.trace import Bar, TraceFile
 from slipstream.errors import ConfigError, reason_of
 
@@ -27,7 +28,9 @@ _traces: dict[Path, TraceFile] = {}  # files of SLIPSTREAM_TIMELINE, shared by s
 
 
 class OpenEngine:
-    """An engine, with a thread that forwards the engine's log and writes its timeline.
+    """An engine, with a thread that forwards the engine's log and writes its records.
+
+    The records are a timeline, and a flight record after a fault.
 
     The engine is closed at exit.
 
@@ -52,8 +55,10 @@ class OpenEngine:
         self._thread = threading.Thread(target=self._forward, name="slipstream-log", daemon=True)
         if timeline is not None and (rank == 0 or "{rank}" in str(timeline)):
             self.record(_trace_for(Path(str(timeline).replace("{rank}", str(rank)))))
+        self._alarms = 0  # alarms of the engine for which a flight record was written
         with _lock:
             _open.append(self)
+        flight.opened(runtime)
         self._thread.start()
 
     def is_mine(self) -> bool:
@@ -94,6 +99,8 @@ class OpenEngine:
         for follow in self._followers:
             follow()
         self._thread.join()
+        self._note_alarms()
+        flight.closed(self.runtime)
         self.end_recording()
         with _lock:
             _open.remove(self)
@@ -101,12 +108,19 @@ class OpenEngine:
     def _forward(self) -> None:
         while True:
             record = self.runtime.next_log(_TICK_SECONDS)
+            self._note_alarms()
             if record is not None:
                 _log.log(record[0], "rank %d: %s", self.rank, record[1])
                 continue
             self._write_records()
             if self._closing.locked():
                 return
+
+    def _note_alarms(self) -> None:
+        alarms = self.runtime.alarms()
+        if alarms != self._alarms:
+            self._alarms = alarms
+            flight.note_alarms(self.runtime)
 
     def add_bars(self, process: int, title: str, bars: Sequence[Bar]) -> None:
         """Add bars for activities outside the engine, if a timeline is being recorded."""

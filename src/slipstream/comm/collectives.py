@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from slipstream import _core
+from slipstream.comm import flight
 from slipstream.comm.arrays import Array, View, empty, output_view, view, writable
 from slipstream.comm.handle import Handle, keep_until_done, release_done
 from slipstream.errors import UsageError
@@ -433,6 +434,7 @@ class Group:
         Args:
             reason: Text for the message of the error.
         """
+        flight.note_abort(reason)
         self._group.abort(reason)
 
     def check(self) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from slipstream import _core
+from slipstream.comm import flight
 from slipstream.comm.active import OpenEngine
 from slipstream.comm.config import engine_config
 from slipstream.errors import ConfigError
@@ -54,6 +55,7 @@ def open_engine(
         AuthError: some ranks have another key.
         ConfigError: a setting differs between ranks, or is wrong.
     """
+    flight.arm(settings.flight_dir, seat.rank, seat.size)
     deadline = time.monotonic() + settings.connect_timeout_seconds
     runtime = _core.Runtime(
         rank=seat.rank,

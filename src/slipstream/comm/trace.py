@@ -126,7 +126,7 @@ def _operation(record: _core.OperationRecord) -> dict[str, Any]:
             "bytes": record.bytes,
             "operation": record.sequence,
             "queued_us": (record.started - record.submitted) / 1e3,
-            "failed": record.failed,
+            "failed": record.state == "failed",
         },
     }
 

@@ -286,6 +286,16 @@ class Settings:
             "none",
         ),
     )
+    flight_dir: Path | None = field(
+        default=None,
+        metadata=_named(
+            "SLIPSTREAM_FLIGHT_DIR",
+            PATH,
+            "Folder in which each rank writes a flight record after a fault, for `slipstream"
+            " explain`; `slipstream run` makes a folder in it for each job.",
+            "none; under `slipstream run`, the folder slipstream-flight",
+        ),
+    )
 
     min_ranks: int = field(
         default=1,

@@ -30,6 +30,7 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import TCPStore  # pyright: ignore[reportPrivateImportUsage]
 
 from slipstream import _core
+from slipstream.comm import flight
 from slipstream.comm.active import OpenEngine
 from slipstream.comm.config import engine_config
 from slipstream.errors import AuthError, ConfigError, PeerError, PeerTimeoutError
@@ -250,6 +251,7 @@ def open_world(meeting: StoreMeeting, settings: Settings) -> World:
         ConfigError: SLIPSTREAM_TLS is 1 and no job key is set, or the ranks have different
             settings.
     """
+    flight.arm(settings.flight_dir, meeting.rank, meeting.size)
     deadline = time.monotonic() + meeting.seconds
     generation = meeting.store.add(f"{meeting.rank}/lives", 1)
     key = _agree_on_key(meeting, generation, settings.load_job_key())

@@ -99,11 +99,12 @@ def run(tmp_path: Path) -> Iterator[Run]:
         cwd: Path = RANKS,
     ) -> Launch:
         token = uuid.uuid4().hex
+        flight = {"SLIPSTREAM_FLIGHT_DIR": str(tmp_path / "flight")}
         out, err = tmp_path / f"{token}.out", tmp_path / f"{token}.err"
         with out.open("w") as out_file, err.open("w") as err_file:
             process = subprocess.Popen(
                 [*before, COMMAND, "run", *map(str, arguments)],
-                env={**os.environ, "LAUNCH_TOKEN": token, **(environ or {})},
+                env={**os.environ, "LAUNCH_TOKEN": token, **flight, **(environ or {})},
                 stdout=out_file,
                 stderr=err_file,
                 text=True,

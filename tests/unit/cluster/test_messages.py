@@ -9,10 +9,12 @@ from slipstream.cluster.messages import (
     End,
     EndSlot,
     Exited,
+    FlightFile,
     Hello,
     Joined,
     Kill,
     Message,
+    Noticed,
     NotStarted,
     Output,
     Refused,
@@ -34,6 +36,11 @@ from slipstream.cluster.messages import (
         ),
         (Refused(reason="none"), ["Refused", {"reason": "none"}]),
         (Started(local_rank=1, pid=7), ["Started", {"local_rank": 1, "pid": 7}]),
+        (
+            Noticed(local_rank=1, state="stopped"),
+            ["Noticed", {"local_rank": 1, "state": "stopped", "oom_kills": None}],
+        ),
+        (FlightFile(name="a", text="b"), ["FlightFile", {"name": "a", "text": "b"}]),
         (
             Output(local_rank=1, is_error=True, data="\xff\n"),
             ["Output", {"local_rank": 1, "is_error": True, "data": "\xff\n"}],
@@ -69,6 +76,7 @@ def test_a_start_without_terminal_has_none() -> None:
         "grace_seconds": 3.0,
         "terminal": [],
         "nccl_plugin": False,
+        "flight_folder": "",
     }
 
 

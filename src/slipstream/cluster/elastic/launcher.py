@@ -36,6 +36,7 @@ from slipstream.cluster.messages import (
     Expect,
     Joined,
     Message,
+    Noticed,
     NotStarted,
     Output,
     Signal,
@@ -318,6 +319,8 @@ class _ElasticLauncher:
                 self._take_end(slot, message.status, describe_status(message.status))
             case NotStarted():
                 self._take_end(host.slots[message.local_rank], LAUNCH_FAILED, message.reason)
+            case Noticed():  # only the launcher of ordinary jobs writes down what explains a fault
+                pass
             case _:
                 raise InternalError(
                     f"the agent of {host.host.name} sent the order {message!r}; please report it"

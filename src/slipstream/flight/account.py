@@ -1,0 +1,191 @@
+"""One account of a fault, from the flight records of all ranks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from slipstream.flight import progress
+from slipstream.flight.cause import Cause, Facts, Finder
+from slipstream.flight.deaths import find_death
+from slipstream.flight.disagreement import find_abort, find_mismatch
+from slipstream.flight.facts import (
+    RankFacts,
+    capital,
+    facts_of,
+    name_of_signal,
+    place_in_words,
+    ranks_in_words,
+)
+from slipstream.flight.folder import Evidence, read_folder
+from slipstream.flight.record import RecordedOperation
+from slipstream.flight.silence import find_leaver, find_silence
+from slipstream.flight.waiting import find_interrupt, find_stuck
+
+# The first finder that finds a cause decides. A rank that died explains everything else; what ranks
+# said of each other explains more than that they waited.
+_FINDERS: tuple[Finder, ...] = (
+    find_death,
+    find_mismatch,
+    find_abort,
+    find_interrupt,
+    find_silence,
+    find_leaver,
+    find_stuck,
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AccountRow:
+    """One rank in the account.
+
+    Args:
+        rank: Rank of the process.
+        host: Name of its host, or "".
+        pid: Number of the process, or None.
+        end: End of the process, in words.
+        finished: Last operation that ended well, or "".
+        waiting: Operation in which the rank was when the fault came, or "".
+        waits_for: Ranks that had not submitted this operation, or else whose data were missing.
+        place: Innermost call outside libraries, or "".
+    """
+
+    rank: int
+    host: str
+    pid: int | None
+    end: str
+    finished: str
+    waiting: str
+    waits_for: tuple[int, ...]
+    place: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Account:
+    """An account of a fault.
+
+    Args:
+        headline: Cause in one sentence.
+        kind: Kind of the cause; see `Cause`.
+        ranks_at_fault: Ranks at fault.
+        details: Lines about the cause, such as a source line or a stack.
+        notices: Sentences about how the ranks learned of the fault, in order.
+        rows: One row for each rank.
+        differences: Sentences about ranks that were behind, clocks that differ and records that are
+            missing.
+        advice: Sentences about what to do.
+        problems: Files that could not be read.
+    """
+
+    headline: str
+    kind: str
+    ranks_at_fault: tuple[int, ...]
+    details: tuple[str, ...]
+    notices: tuple[str, ...]
+    rows: tuple[AccountRow, ...]
+    differences: tuple[str, ...]
+    advice: tuple[str, ...]
+    problems: tuple[str, ...]
+
+
+def explain(folder: Path) -> Account:
+    """Merge the flight records in a folder into one account.
+
+    Raises:
+        UsageError: there is no such folder, or it has no record.
+    """
+    evidence = read_folder(folder)
+    facts = facts_of(evidence)
+    cause = find_cause(evidence, facts)
+    return Account(
+        headline=cause.headline,
+        kind=cause.kind,
+        ranks_at_fault=cause.ranks,
+        details=cause.details,
+        notices=tuple(progress.notices(facts)),
+        rows=tuple(_row(each) for each in facts.values()),
+        differences=(
+            *progress.differences(facts),
+            *progress.clock_differences(facts),
+            *progress.unrecorded(facts),
+        ),
+        advice=cause.advice,
+        problems=evidence.problems,
+    )
+
+
+def find_cause(evidence: Evidence, facts: Facts) -> Cause:
+    """Return the cause of a fault; a cause of kind "unknown" lists what the ranks said."""
+    for find in _FINDERS:
+        cause = find(evidence, facts)
+        if cause is not None:
+            return cause
+    return _unknown(evidence, facts)
+
+
+def _unknown(evidence: Evidence, facts: Facts) -> Cause:
+    said = {
+        each.rank: each.occasions[0].text.splitlines()[0]
+        for each in facts.values()
+        if each.occasions and each.occasions[0].kind != "request"
+    }
+    launcher = evidence.launcher
+    bad = [end.rank for end in launcher.ranks if end.status] if launcher is not None else []
+    first = (
+        facts.get(launcher.first) if launcher is not None and launcher.first is not None else None
+    )
+    if first is not None:
+        headline = f"{capital(first.name)} ended first, {_end_of(first)}."
+    elif said:
+        rank = next(iter(said))
+        headline = f"{ranks_in_words(said).capitalize()} had a fault; rank {rank}: {said[rank]}."
+    else:
+        headline = "No rank had a fault when these records were written."
+    lines = first.end.last_lines if first is not None and first.end is not None else ()
+    return Cause(
+        kind="unknown",
+        ranks=() if first is None else (first.rank,),
+        headline=headline,
+        details=(
+            *(f"rank {rank}: {text}" for rank, text in said.items()),
+            *(f"    {line}" for line in lines),
+        ),
+        advice=("Read the output of the ranks above the first error.",) if bad or said else (),
+    )
+
+
+def _row(each: RankFacts) -> AccountRow:
+    waiting = each.waiting
+    return AccountRow(
+        rank=each.rank,
+        host=each.host,
+        pid=each.pid,
+        end=_end_of(each),
+        finished="" if each.finished is None else _short(each.finished),
+        waiting="" if waiting is None else _short(waiting),
+        waits_for=() if waiting is None else (waiting.absent or waiting.missing),
+        place=place_in_words(each.place),
+    )
+
+
+def _short(operation: RecordedOperation) -> str:
+    """Return an operation for a table, such as "allreduce 'x' #5"."""
+    group = "" if operation.group == "world" else f" of '{operation.group}'"
+    return f"{operation.title} #{operation.sequence}{group}"
+
+
+def _end_of(each: RankFacts) -> str:
+    """Return how a rank ended, in words."""
+    end = each.end
+    error = each.exception.error.type if each.exception and each.exception.error else ""
+    error = error.rsplit(".", 1)[-1]
+    if end is None:
+        return error or ("no record" if each.record is None else "")
+    if end.by_launcher:
+        state = f", was {end.state}" if end.state in ("stopped", "traced") else ""
+        return f"ended by the launcher{state}"
+    if end.status is None:
+        return error or "unknown"
+    if end.status < 0:
+        return f"signal {-end.status} ({name_of_signal(-end.status)})"
+    return f"exit code {end.status}" + (f", {error}" if error else "")

@@ -1,0 +1,66 @@
+"""What a launcher knows of a job: how each rank ended, and what happened to the launcher itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+FORMAT = "slipstream launcher record"
+VERSION = 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankEnd:
+    """The life of a rank, as the launcher saw it.
+
+    Args:
+        rank: Rank of the process.
+        host: Name of the host in the launcher's list.
+        pid: Number of the process; for a program in a wrapper, the wrapper's.
+        status: Exit code, or the negative number of the signal that ended it; None if unknown.
+        seconds: Seconds from the launcher's start to the end; None if unknown.
+        by_launcher: Whether the launcher ended the rank, because another rank had failed.
+        state: State of the process before the launcher ended it: "running", "sleeping",
+            "waiting for a device", "stopped", "traced"; "" if unknown.
+        oom_kills: Number of processes that the kernel killed on the host because memory was short,
+            from the start of the job to this rank's death by SIGKILL; None if unknown.
+        last_lines: Last lines of output of a rank that the launcher did not end.
+    """
+
+    rank: int
+    host: str
+    pid: int | None = None
+    status: int | None = None
+    seconds: float | None = None
+    by_launcher: bool = False
+    state: str = ""
+    oom_kills: int | None = None
+    last_lines: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LauncherRecord:
+    """The launcher's account of a job.
+
+    Args:
+        command: Program of the ranks and its arguments.
+        started: Wall clock of the launcher at its start.
+        seconds: Seconds that the job took.
+        ranks: Lives of the ranks.
+        first: Rank that ended first with an error; None if no rank did.
+        failed_host: Host that failed as a whole, or "".
+        reason: Reason why the host failed, or "".
+        signal: Name of the signal that the launcher received before a rank failed, or "".
+        version: Version of the format.
+        format: Name of the format.
+    """
+
+    command: tuple[str, ...]
+    started: float
+    seconds: float
+    ranks: tuple[RankEnd, ...]
+    first: int | None = None
+    failed_host: str = ""
+    reason: str = ""
+    signal: str = ""
+    version: int = VERSION
+    format: str = FORMAT
