@@ -50,7 +50,7 @@ class Slot:
         port: Port at which the slot's process listens; 0 while no agent has reserved one.
         rank: First rank of the slot's process; None if it joined the job.
         is_member: Whether the slot's process belongs to the job, and does not wait to join it.
-        epoch: Number of the newest epoch of which the slot's process is or was a member; 0 for none.
+        epoch: Number of the newest epoch of the slot's process; 0 for none.
         is_running: Whether the slot's process was ordered to start and has not ended.
         is_ending: Whether the slot's process was ordered to end.
         is_spent: Whether no process may start in the slot any more.
