@@ -13,7 +13,7 @@ import queue
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from slipstream.comm import elastic
 from slipstream.comm.elastic.session import begun_session
@@ -132,6 +132,10 @@ class ObjectState(State):
             setattr(self, name, value)
         super().__init__(bcast_object, get_rank)
         self._kept = {0: self.capture()}
+
+    if TYPE_CHECKING:  # the values are attributes
+
+        def __getattr__(self, name: str) -> Any: ...
 
     @property
     def keeps_two_commits(self) -> bool:
