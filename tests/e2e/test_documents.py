@@ -61,6 +61,10 @@ ELSEWHERE = {
     "python -m slipstream.horovod.run -np 4 -H a:2,b:2 python train.py": (
         f"{HOROVODRUN}::test_options_have_their_meaning"
     ),
+    "python -m slipstream.horovod.run -np 2 --min-np 2 --max-np 8"
+    " --host-discovery-script ./hosts.sh python train.py": (
+        f"{HOROVODRUN}::test_options_have_their_meaning"
+    ),
     "slipstream run -n 2 examples/02_horovod/digits.py": f"{HOROVOD}::test_digits_are_told_apart",
     "slipstream run -n 2 examples/02_horovod/resnet50.py images --generate": (
         f"{HOROVOD}::test_resnet50_goes_on_from_its_checkpoint"

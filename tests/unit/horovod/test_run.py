@@ -34,7 +34,7 @@ from slipstream.horovod.run import command_for
             "--hosts a:2,b:2 --whole-hosts --min 1 -- python t.py",
         ),
         (
-            "-np 2 --host-discovery-script ./hosts --max-num-proc 8 --slots-per-host 4"
+            "-np 2 --host-discovery-script ./hosts --max-np 8 --slots-per-host 4"
             " --elastic-timeout 60 --reset-limit 3 --blacklist-cooldown-range 1 60 python t.py",
             "--whole-hosts --min 2 --max 8 --hosts-from ./hosts --ranks-per-host 4 --max-changes 3"
             " --wait 90 --cooldown 1.0,60.0 -- python t.py",
