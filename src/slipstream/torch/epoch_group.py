@@ -12,7 +12,7 @@ from datetime import timedelta
 
 import numpy as np
 import torch.distributed as dist
-from torch.distributed import TCPStore
+from torch.distributed.rendezvous import TCPStore  # pyright: ignore[reportPrivateImportUsage]
 
 from slipstream.comm import worlds
 from slipstream.comm.active import OpenEngine

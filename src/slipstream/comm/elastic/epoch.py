@@ -6,7 +6,7 @@ import json
 import secrets
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, cast
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,9 +83,10 @@ def decode(message: bytes) -> dict[str, Any]:
     Raises:
         ValueError: the message is not one of a member.
     """
-    values = json.loads(message)
-    if not isinstance(values, dict):
+    received: Any = json.loads(message)
+    if not isinstance(received, dict):
         raise ValueError("it sent no object of JSON")
+    values = cast("dict[str, Any]", received)
     try:
         if "member" in values:
             values["member"] = JobMember(**values["member"])

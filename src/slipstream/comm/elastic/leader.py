@@ -50,18 +50,20 @@ class Leader:
         while True:
             if self._base().number > self._standing.epoch.number:
                 raise OutError("the others have gone on while this rank did not answer")
-            if self._has_everybody():
-                if self._may_go_on():
-                    survivors = self._survivors()
-                    joiners = self._joiners(survivors)
-                    few = len(survivors) + len(joiners) < self._standing.min_ranks
-                    if self._leaves or not (few or self._expects(survivors, joiners)):
-                        return self._decide(survivors, joiners)
-                else:
-                    self._look_for_dead()
+            has_everybody = self._has_everybody()
+            if has_everybody and self._may_go_on():
+                survivors = self._survivors()
+                joiners = self._joiners(survivors)
+                few = len(survivors) + len(joiners) < self._standing.min_ranks
+                if self._leaves or not (few or self._expects(survivors, joiners)):
+                    return self._decide(survivors, joiners)
+            else:
+                self._look_for_dead()
+                if has_everybody:
                     self._send_away()
-                    if time.monotonic() > self._may_follow_from and self._may_follow():
-                        raise UnreachableError("another member may lead")
+                # Two that lead at once must not wait for each other: the later one looks again.
+                if time.monotonic() > self._may_follow_from and self._may_follow():
+                    raise UnreachableError("another member may lead")
             self._standing.patience.report(self._state)
             self._listener.wait(_PAUSE_SECONDS)
 

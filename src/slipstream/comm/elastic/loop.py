@@ -194,7 +194,10 @@ class _Leaving:
 
     def __enter__(self) -> None:
         if self._is_main:
-            self._before = signal.signal(signal.SIGTERM, lambda *_: self._membership.leave())
+            self._before = signal.signal(signal.SIGTERM, self._leave)
+
+    def _leave(self, *_: object) -> None:
+        self._membership.leave()
 
     def __exit__(self, *_: object) -> None:
         if self._is_main:

@@ -21,9 +21,9 @@ def broadcast_object(value: Any) -> Any:
     """
     group = worlds.world()
     is_root = group.rank == 0
-    data = np.frombuffer(pickle.dumps(value), np.uint8) if is_root else np.empty(0, np.uint8)
+    data: Any = np.frombuffer(pickle.dumps(value) if is_root else b"", np.uint8)
     size = np.array([data.size], np.int64)
     group.broadcast(size, 0, name="object size")
-    content = data.copy() if is_root else np.empty(int(size[0]), np.uint8)
+    content: Any = data.copy() if is_root else np.empty(int(size[0]), np.uint8)
     group.broadcast(content, 0, name="object")
     return value if is_root else pickle.loads(content.tobytes())

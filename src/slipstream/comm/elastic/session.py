@@ -8,6 +8,7 @@ import hmac
 import logging
 import secrets
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -464,6 +465,8 @@ def begun_session() -> ElasticSession | None:
 def join_job(settings: Settings) -> ElasticSession:
     """Join an elastic job that runs; block until its members admit this process.
 
+    The process exits with code 0 if the training ends meanwhile.
+
     Raises:
         ConfigError: no address of a member is set.
         PeerTimeoutError: no member has admitted this process in time.
@@ -475,7 +478,11 @@ def join_job(settings: Settings) -> ElasticSession:
             " the addresses of some members, as host:port"
         )
     joined = ElasticSession(settings, detect_launcher())
-    joined.join()
+    try:
+        joined.join()
+    except OverError as over:
+        _log.info("this process is not needed any more: %s", over)
+        sys.exit(0)
     _session = joined
     return joined
 
