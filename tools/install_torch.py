@@ -36,7 +36,7 @@ class Candidate:
 def torch_requirement() -> Requirement:
     """Return the requirement of torch in pyproject.toml."""
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    match = re.search(r'^torch = \["(torch[^"]*)"\]', text, re.MULTILINE)
+    match = re.search(r'^torch = \[.*"(torch[^"]*)"', text, re.MULTILINE)
     assert match is not None, "pyproject.toml has no extra named torch"
     return Requirement(match[1])
 
