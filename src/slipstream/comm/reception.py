@@ -23,7 +23,7 @@ from slipstream.comm.rendezvous import (
     Meeting,
     pack,
 )
-from slipstream.comm.visitor import STRANGER_SECONDS, Script, Visitor
+from slipstream.comm.visitor import STRANGER_SECONDS, Script, Visitor, listening_socket
 from slipstream.errors import AuthError, ConfigError, PeerTimeoutError, SlipstreamError, reason_of
 
 # Chosen by hand, not measured.
@@ -243,14 +243,8 @@ def _listen(meeting: Meeting) -> socket.socket:
 
 
 def _bind(meeting: Meeting) -> socket.socket:
-    if _is_loopback(meeting.host):
-        family = socket.AF_INET6 if ":" in meeting.host else socket.AF_INET
-        return socket.create_server((meeting.host, meeting.port), family=family, backlog=4096)
-    if socket.has_dualstack_ipv6():
-        return socket.create_server(
-            ("", meeting.port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=4096
-        )
-    return socket.create_server(("", meeting.port), backlog=4096)
+    host = meeting.host if _is_loopback(meeting.host) else ""
+    return listening_socket(host, meeting.port, backlog=4096)
 
 
 def _is_loopback(host: str) -> bool:

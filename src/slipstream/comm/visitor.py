@@ -17,6 +17,27 @@ _SEND_SECONDS = 5.0  # time limit for sending a message
 Script = Generator[int, bytes, None]
 
 
+def listening_socket(host: str, port: int, backlog: int) -> socket.socket:
+    """Return a socket that listens on one address of this host, or on all.
+
+    Args:
+        host: Address, or "" for all addresses of IPv4 and IPv6.
+        port: Port; 0 for any free one.
+        backlog: Number of connections that the kernel keeps until they are accepted.
+
+    Raises:
+        OSError: the port is in use.
+    """
+    if host:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), family=family, backlog=backlog)
+    if socket.has_dualstack_ipv6():
+        return socket.create_server(
+            ("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=backlog
+        )
+    return socket.create_server(("", port), backlog=backlog)
+
+
 class Visitor:
     """The connection of a process that may still be a stranger, without the job key.
 

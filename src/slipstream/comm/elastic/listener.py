@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 from slipstream.comm.elastic.epoch import JobMember, decode, encode
-from slipstream.comm.visitor import Script, Visitor
+from slipstream.comm.visitor import Script, Visitor, listening_socket
 from slipstream.errors import ConfigError, SlipstreamError, reason_of
 
 MESSAGE_LIMIT_BYTES = 4 << 20  # an epoch with 10,000 members takes about 1.5 MB
@@ -236,14 +236,7 @@ class MemberListener:
 
 def _listen(host: str, port: int) -> socket.socket:
     try:
-        if host:
-            family = socket.AF_INET6 if ":" in host else socket.AF_INET
-            return socket.create_server((host, port), family=family, backlog=1024)
-        if socket.has_dualstack_ipv6():
-            return socket.create_server(
-                ("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=1024
-            )
-        return socket.create_server(("", port), backlog=1024)
+        return listening_socket(host, port, backlog=1024)
     except OSError as error:
         raise ConfigError(
             f"port {port} of this host cannot be used to wait for members of the job:"

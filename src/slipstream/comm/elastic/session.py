@@ -179,7 +179,7 @@ class ElasticSession:
         """
         unreachable: set[str] = set()
         patience = Patience(FORM_SECONDS)
-        self._drop_flag()
+        self._flag = None
         while True:
             standing = self._standing(patience, admits=admits)
             try:
@@ -282,7 +282,7 @@ class ElasticSession:
         self._following = None
         runtime = world.engine.runtime
         self._flags = worlds.Group(runtime.group(f"{epoch.title} commits", list(world.members)))
-        self._drop_flag()
+        self._flag = None
         self._listener.answer_again()
         _log.info("rank %d of %d in %s", world.group.rank, world.group.size, epoch.title)
 
@@ -366,9 +366,6 @@ class ElasticSession:
     def _tell_listeners(self) -> None:
         for listener in list(self.listeners):
             listener()
-
-    def _drop_flag(self) -> None:
-        self._flag = None
 
     def leave(self) -> None:
         """Make this process leave at the next commit; does not block and may run in a signal."""
