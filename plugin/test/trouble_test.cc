@@ -293,7 +293,7 @@ TEST_P(Trouble, AMessageThatIsTooLargeFails) {
   std::vector<std::byte> room(10);
   void* const receiving = pair.receive(room);
   void* const sending = pair.send(noise(11));
-  EXPECT_EQ(wait_for_failure(net, sending), Result::kInvalidUsage);
+  EXPECT_EQ(wait_for_failure(net, sending, {receiving}), Result::kInvalidUsage);
   EXPECT_TRUE(has_logged("message 0 has 11 bytes, but the receiver has room for 10"));
   EXPECT_EQ(wait_for_failure(net, receiving), Result::kRemoteError);
 }

@@ -129,10 +129,11 @@ std::vector<int> finish(const Net& net, const std::vector<void*>& requests) {
   return bytes;
 }
 
-Result wait_for_failure(const Net& net, void* request) {
+Result wait_for_failure(const Net& net, void* request, const std::vector<void*>& others) {
   Result result{};
   until([&] {
     int done = 0;
+    for (void* const other : others) net.test(other, &done, nullptr);
     result = net.test(request, &done, nullptr);
     EXPECT_EQ(done, 0);
     return result != Result::kSuccess;
