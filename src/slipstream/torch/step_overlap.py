@@ -210,11 +210,13 @@ class Overlap:
         """Restore the model and the optimizer without waiting, because a rank is lost.
 
         The last updates may be missing for some of the parameters, so load a commit or a
-        checkpoint.
+        checkpoint. The versions of these parameters change as if they had been updated.
         """
         self._uninstall()
-        for parameter in self._bucket_of:
+        for parameter, bucket in self._bucket_of.items():
             parameter.grad = None
+            if bucket.options is not None:
+                torch.autograd.graph.increment_version(parameter)
 
     def _uninstall(self) -> None:
         for undo in reversed(self._undo):

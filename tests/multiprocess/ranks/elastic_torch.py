@@ -1,12 +1,14 @@
 """Elastic training in PyTorch whose result tells if a step is lost or applied twice.
 
-`elastic_torch.py MODE STEPS`: all ranks use the same samples, so the result does not depend on
-their number. MODE is ddp, overlap or single (no ranks, for the reference).
+`elastic_torch.py MODE STEPS [EVERY DIES]`: all ranks use the same samples, so the result does not
+depend on their number. MODE is ddp, overlap, hvd or single (no ranks, for the reference). The state
+is committed after every EVERY steps (1), and rank 1 dies in the backward pass of step DIES.
 """
 
 import json
 import logging
 import os
+import signal
 import sys
 import time
 from typing import Any
@@ -14,11 +16,12 @@ from typing import Any
 import torch
 
 MODE, STEPS = sys.argv[1], int(sys.argv[2])
+EVERY, DIES = (int(each) for each in (sys.argv[3:] or ("1", "-1")))
 
 torch.set_default_dtype(torch.float64)
 torch.manual_seed(0)
 model: Any = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.ReLU(), torch.nn.Linear(32, 4))
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+optimizer: Any = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
 
 
 def step(number: int, forward: Any) -> None:
@@ -48,15 +51,19 @@ def train(state: Any) -> None:
         import slipstream.torch
 
         slipstream.torch.overlap(model, optimizer)
-    report(epoch=elastic.session().epoch.number, step=state.step, size=dist.get_world_size())
+    rank, size = dist.get_rank(), dist.get_world_size()
+    report(epoch=elastic.session().epoch.number, step=state.step, size=size)
     while state.step < STEPS:
+        if (state.step, rank, size) == (DIES, 1, 3):
+            model[0].weight.register_hook(lambda _: os.kill(os.getpid(), signal.SIGKILL))
         step(state.step, wrapped)
         time.sleep(0.005)
         state.step += 1
-        state.commit()
+        state.check() if state.step % EVERY else state.commit()
 
 
 def main() -> None:
+    global optimizer
     logging.basicConfig(level=logging.INFO)
     if MODE == "single":
         for number in range(STEPS):
@@ -65,6 +72,10 @@ def main() -> None:
         from slipstream.train import elastic
 
         elastic.init()
+        if MODE == "hvd":
+            import slipstream.horovod.torch as hvd
+
+            optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters())
         state = elastic.TorchState(model=model, optimizer=optimizer, step=0)
         elastic.run(train)(state)
     report(done=STEPS, digest=digest())

@@ -38,11 +38,15 @@ class Survives(Protocol):
     """State that `run` brings through faults; see `ElasticState`."""
 
     num_commits: int
+    num_checks: int
 
     @property
     def keeps_two_commits(self) -> bool: ...
     def forget_after(self, commit: int) -> None: ...
     def restore(self) -> None: ...
+    def begin_checks(self) -> None: ...
+    def is_as_noted(self) -> bool: ...
+    def return_to_note(self) -> None: ...
     def on_reset(self) -> None: ...
     def sync(self) -> None: ...
 
@@ -146,21 +150,28 @@ def _is_settled(
 def _settle(
     membership: ElasticSession, state: Survives, *, was_fault: bool, is_first: bool
 ) -> None:
-    """Bring the state of all members to the last commit that all survivors have.
+    """Bring the state of all members to where all survivors have been.
 
-    If one rank noticed a fault and another one only the change of the members, all go back.
+    This is where they are, if nothing was applied to the state since the last check, and otherwise
+    their last commit. If one rank noticed a fault and another one only the change of the members,
+    all go back.
     """
-    mine = [-1 if membership.is_new else state.num_commits, int(was_fault)]
+    check = state.num_checks if state.is_as_noted() else -1
+    mine = [-1 if membership.is_new else state.num_commits, check, int(was_fault)]
     gathered = worlds.world().all_gather(np.array(mine, np.int64), name="commits")
-    commits, was_fault = gathered[:, 0], bool(gathered[:, 1].any())
-    survivors = commits[commits >= 0]
+    commits, was_fault = gathered[:, 0], bool(gathered[:, 2].any())
+    survivors, checks = commits[commits >= 0], gathered[commits >= 0, 1]
     if not membership.is_new and was_fault:
         state.forget_after(int(survivors.min()))
-        state.restore()
+        if checks[0] >= 0 and (checks == checks[0]).all():
+            state.return_to_note()
+        else:
+            state.restore()
     if not is_first:
         state.on_reset()
     if is_first or survivors.size < commits.size or (was_fault and not state.keeps_two_commits):
         state.sync()
+    state.begin_checks()
     membership.is_new = False
 
 

@@ -21,6 +21,7 @@ class ElasticState:
 
     def __init__(self) -> None:
         self.num_commits = 0
+        self.num_checks = 0  # since the members have changed
         self._kept: dict[int, Any] = {}
         self._callbacks: list[Callable[[], None]] = []
 
@@ -64,12 +65,33 @@ class ElasticState:
         self._kept[self.num_commits] = captured
 
     def check(self) -> None:
-        """Let members come and go, without a commit.
+        """Let members come and go, without a commit. All ranks call it at the same step.
 
         Raises:
             MembershipChanged: the members change now; `elastic.run` handles it.
         """
+        self.num_checks += 1
+        self.note()
         session().check()
+
+    def begin_checks(self) -> None:
+        """Count checks from 0, as all ranks do when the members have changed."""
+        self.num_checks = 0
+        self.note()
+
+    def note(self) -> None:
+        """Take note of the present state, if that costs no copy of it (default: does nothing)."""
+
+    def is_as_noted(self) -> bool:
+        """Return whether nothing was applied to the state since note() (default: False).
+
+        If this is so on all ranks after a fault, they keep their state, and only the step that was
+        interrupted is repeated.
+        """
+        return False
+
+    def return_to_note(self) -> None:
+        """Set what is_as_noted() does not look at to its values at note()."""
 
     def forget_after(self, commit: int) -> None:
         """Forget the commits that other ranks do not have.

@@ -105,11 +105,10 @@ class State(elastic.ElasticState):
         Raises:
             HostsUpdatedInterrupt: Processes join or leave now; `run` handles it.
         """
-        session = begun_session()
-        if session is None:
+        if begun_session() is None:
             return
         try:
-            session.check()
+            super().check()
         except elastic.MembershipChanged as change:
             self._last_updated_timestamp = time.time()
             raise HostsUpdatedInterrupt(skip_sync=False) from change

@@ -40,6 +40,13 @@ class StateHandler:
         self.value = value
         self.save()
 
+    def trace(self) -> Any:
+        """Return a value that differs as soon as a training step has changed large tensors.
+
+        None, the default, says that the object has none, so that its state is cheap to copy.
+        """
+        return None
+
 
 class CopyingHandler(StateHandler):
     """Keeper of an object whose state can be copied to the memory of the host."""
@@ -76,9 +83,40 @@ class ModelStateHandler(CopyingHandler):
         """Give the parameters and buffers of rank 0 to all ranks."""
         broadcast_parameters(self.value.state_dict(), root_rank=0)
 
+    def trace(self) -> Any:
+        """Return the versions of all parameters, which PyTorch counts."""
+        return [(id(each), each._version) for each in self.value.parameters()]
+
 
 class OptimizerStateHandler(CopyingHandler):
     """Keeper of an optimizer's state and options."""
+
+    def __init__(self, value: Any) -> None:
+        super().__init__(value)
+        self._num_steps = 0
+        self._count_steps()
+
+    def set_value(self, value: Any) -> None:
+        """Keep the state of another optimizer from now on."""
+        super().set_value(value)
+        self._num_steps += 1
+        self._count_steps()
+
+    def forget_gradients(self) -> None:
+        """Forget gradients in flight, which a DistributedOptimizer has."""
+        forget = getattr(self.value, "forget_gradients", None)
+        if forget is not None:
+            forget()
+
+    def trace(self) -> Any:
+        """Return the number of steps; fused ones do not change the versions of parameters."""
+        return self._num_steps
+
+    def _count_steps(self) -> None:
+        def count(*_: Any) -> None:
+            self._num_steps += 1
+
+        self.value.register_step_post_hook(count)
 
     def apply(self, captured: Any) -> None:
         """Set the state to a captured one, of which the optimizer gets its own copy."""
@@ -86,9 +124,7 @@ class OptimizerStateHandler(CopyingHandler):
 
     def sync(self) -> None:
         """Give the state and the options of rank 0 to all ranks, and forget gradients in flight."""
-        forget = getattr(self.value, "forget_gradients", None)  # of DistributedOptimizer
-        if forget is not None:
-            forget()
+        self.forget_gradients()
         broadcast_optimizer_state(self.value, root_rank=0)
 
 

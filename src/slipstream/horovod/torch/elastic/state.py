@@ -11,6 +11,7 @@ from slipstream.horovod.torch.elastic.handlers import (
     REGISTRY,
     CopyingHandler,
     HandlerRegistry,
+    OptimizerStateHandler,
     SamplerStateHandler,
     StateHandler,
 )
@@ -35,6 +36,7 @@ class TorchState(ObjectState):
     def __init__(self, model: Any = None, optimizer: Any = None, **kwargs: Any) -> None:
         values = {**kwargs, "model": model, "optimizer": optimizer}
         self._handlers: dict[str, StateHandler] = {}
+        self._noted: tuple[list[Any], Any, dict[str, Any]] | None = None
         for name, value in values.items():
             handler = _handler_for(value)
             if handler is not None:
@@ -81,6 +83,40 @@ class TorchState(ObjectState):
             else:
                 handler.restore()
         super().apply(values)
+
+    def note(self) -> None:
+        """Take note of the versions of models and optimizers, and copy all other values."""
+        small = {name: each.capture() for name, each in self._small_handlers()}
+        self._noted = self._traces(), super().capture(), small
+
+    def is_as_noted(self) -> bool:
+        """Return whether no step has changed the models and optimizers since note()."""
+        return (
+            self.keeps_two_commits and self._noted is not None and self._noted[0] == self._traces()
+        )
+
+    def return_to_note(self) -> None:
+        """Set all values but models and optimizers to those at note()."""
+        assert self._noted is not None, "is_as_noted() was true"
+        _, values, small = self._noted
+        for name, handler in self._small_handlers():
+            handler.apply(small[name])
+        for handler in self._handlers.values():
+            if isinstance(handler, OptimizerStateHandler):
+                handler.forget_gradients()
+        super().apply(values)
+
+    def _traces(self) -> list[Any]:
+        return [handler.trace() for handler in self._handlers.values()]
+
+    def _small_handlers(self) -> list[tuple[str, CopyingHandler]]:
+        """Return the handlers of objects that have no large tensors."""
+        items = self._handlers.items()
+        return [
+            (name, handler)
+            for name, handler in items
+            if isinstance(handler, CopyingHandler) and handler.trace() is None
+        ]
 
     def share(self) -> None:
         """Give the values, models and optimizers of rank 0 to all ranks."""
