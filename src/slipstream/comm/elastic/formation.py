@@ -238,9 +238,15 @@ def is_dead(member: JobMember, key: bytes, epoch: Epoch) -> bool:
 
 
 def follow(
-    standing: Standing, leader: JobMember, key: bytes
+    standing: Standing, leader: JobMember, key: bytes, *, met: Callable[[], None]
 ) -> tuple[Conversation, Formed | JobMember]:
     """Go to the member that may lead, and wait for its decision.
+
+    Args:
+        standing: Knowledge and wishes of this process.
+        leader: Member that may lead.
+        key: Key of the job.
+        met: Function that is called once the member has answered.
 
     Raises:
         UnreachableError: the member is gone, or does not answer.
@@ -250,6 +256,7 @@ def follow(
     seconds = _SUSPECT_SECONDS if suspect else CONTACT_SECONDS
     conversation = Conversation(leader.place, key, seconds)
     try:
+        met()
         conversation.say(
             {
                 "ask": "survive",

@@ -223,10 +223,13 @@ class ElasticSession:
                 unreachable.clear()
                 raise
         first = candidates[0]
-        self._lead(first)
+        self._lead(None)
         try:
-            conversation, decision = follow(standing, first, self._key)
+            conversation, decision = follow(
+                standing, first, self._key, met=lambda: self._lead(first)
+            )
         except UnreachableError:
+            self._lead(None)
             unreachable.add(first.uid)
             raise
         with conversation:
@@ -239,8 +242,12 @@ class ElasticSession:
                 raise UnreachableError(f"{decision.address} leads")
             self._move_to(decision)
 
-    def _lead(self, leader: JobMember) -> None:
-        """Send whoever comes here to the leader from now on."""
+    def _lead(self, leader: JobMember | None) -> None:
+        """Send whoever comes here to the leader from now on; None lets them wait.
+
+        They must not be sent to a member that may be dead: they would find out first, count this
+        process as one that cannot lead, and lead themselves.
+        """
         self._following = leader
         self._listener.answer_again()
 
