@@ -6,7 +6,9 @@ group costs milliseconds.
 
 from __future__ import annotations
 
+import functools
 import gc
+import importlib
 import weakref
 from datetime import timedelta
 
@@ -26,6 +28,18 @@ from slipstream.torch.step_overlap import abandon_overlaps
 
 # One for each engine, as the events of an engine have one reader.
 _completions: weakref.WeakKeyDictionary[OpenEngine, Completions] = weakref.WeakKeyDictionary()
+
+
+@functools.cache
+def prepare() -> None:
+    """Do what would delay all ranks later; call it before the process joins a job.
+
+    The first optimizer imports torch._dynamo, which takes seconds. All objects that exist now are
+    set apart from those that leave_epoch() looks through for garbage.
+    """
+    importlib.import_module("torch._dynamo")
+    gc.collect()
+    gc.freeze()
 
 
 def enter_epoch() -> None:
