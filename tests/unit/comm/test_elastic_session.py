@@ -54,7 +54,8 @@ def test_nobody_is_sent_to_a_member_that_may_be_dead(silent: socket.socket) -> N
 
     looking = threading.Thread(target=look_for_the_leader)
     with silent, Conversation(session.me.place, session._key, 5.0) as conversation:
-        conversation.say({"ask": "survive", "member": last, "epoch": session.epoch, "lost": []})
+        wish = {"ask": "survive", "member": last, "epoch": session.epoch}
+        conversation.say({**wish, "lost": [], "leaves": False})
         looking.start()
         looking.join()
         assert unreachable == {first.uid}
