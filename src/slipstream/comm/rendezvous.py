@@ -34,6 +34,7 @@ _ATTEMPT_SECONDS = 5.0  # time limit for one attempt to connect
 _PAUSE_SECONDS = 0.05  # time between two attempts
 
 _LENGTH = struct.Struct("!I")
+_SAME_VERSION = "install the same version of Slipstream on every host"
 
 
 class Answer(IntEnum):
@@ -106,7 +107,10 @@ def join(meeting: Meeting, address: bytes) -> list[bytes]:
             ) from error
     if kind == Answer.MISSING:
         raise PeerTimeoutError(body.decode(errors="replace"))
-    return _unpack(body, meeting.claim.world_size)
+    try:
+        return _unpack(body, meeting.claim.world_size)
+    except ValueError as error:
+        raise PeerError(f"rank 0 at {meeting.place}: {error}; {_SAME_VERSION}") from error
 
 
 def pack(addresses: list[bytes]) -> bytes:
@@ -118,9 +122,13 @@ def _unpack(body: bytes, count: int) -> list[bytes]:
     addresses: list[bytes] = []
     end = 0
     for _ in range(count):
+        if end + _LENGTH.size > len(body):
+            raise ValueError(f"it sent {len(addresses)} addresses, expected {count}")
         (size,) = _LENGTH.unpack_from(body, end)
         end += _LENGTH.size + size
         addresses.append(body[end - size : end])
+    if end != len(body):
+        raise ValueError(f"the addresses have {len(body)} bytes, expected {end}")
     return addresses
 
 
@@ -165,4 +173,7 @@ def _introduce(meeting: Meeting, address: bytes, deadline: float) -> Channel:
 
 def _receive(channel: Channel, deadline: float, limit: int) -> tuple[Answer, bytes]:
     message = channel.receive(deadline, limit)
-    return Answer(message[0]), message[1:]
+    try:
+        return Answer(message[0]), message[1:]
+    except ValueError:
+        raise PeerError(f"it sent an answer of kind {message[0]}; {_SAME_VERSION}") from None

@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, cast
 
+from slipstream.comm.elastic.fields import check_fields
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JobMember:
@@ -83,16 +85,17 @@ def decode(message: bytes) -> dict[str, Any]:
     Raises:
         ValueError: the message is not one of a member.
     """
-    received: Any = json.loads(message)
+    try:
+        received: Any = json.loads(message)
+    except RecursionError:
+        raise ValueError("it sent JSON that is nested too deeply") from None
     if not isinstance(received, dict):
         raise ValueError("it sent no object of JSON")
     values = cast("dict[str, Any]", received)
-    try:
-        if "member" in values:
-            values["member"] = JobMember(**values["member"])
-        if "epoch" in values:
-            members = tuple(JobMember(**each) for each in values["epoch"]["members"])
-            values["epoch"] = Epoch(**(values["epoch"] | {"members": members}))
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"it sent a member or an epoch that lacks something: {error}") from None
+    check_fields(values)
+    if "member" in values:
+        values["member"] = JobMember(**values["member"])
+    if "epoch" in values:
+        members = tuple(JobMember(**each) for each in values["epoch"]["members"])
+        values["epoch"] = Epoch(**(values["epoch"] | {"members": members}))
     return values

@@ -174,7 +174,7 @@ class Conversation:
             try:
                 deadline = time.monotonic() + _SILENT_SECONDS
                 values = decode(self._channel.receive(deadline, MESSAGE_LIMIT_BYTES, look))
-            except (OSError, ValueError) as error:
+            except (OSError, ValueError, AuthError) as error:
                 raise UnreachableError(f"the leader is gone: {error}") from error
             if values.get("say") != "wait":
                 return values
@@ -187,7 +187,7 @@ class Conversation:
             UnreachableError: the leader is gone.
         """
         values = self.hear(look)
-        match values["say"]:
+        match values.get("say"):
             case "form":
                 return Formed(epoch=values["epoch"], keeps=values["keeps"], exchange=self._exchange)
             case "go":
@@ -204,7 +204,7 @@ class Conversation:
     def _exchange(self, address: bytes) -> list[bytes]:
         self.say({"engine": address.hex()})
         values = self.hear(lambda: None)
-        if values["say"] != "addresses":
+        if values.get("say") != "addresses":
             raise UnreachableError("the leader tries once more")
         return [bytes.fromhex(each) for each in values["addresses"]]
 

@@ -16,6 +16,7 @@ from slipstream.train.checkpoint.manifest import (
     step_of,
 )
 from slipstream.train.checkpoint.storage import Storage, joined, read_whole
+from slipstream.train.checkpoint.validity import check_manifest
 
 _log = logging.getLogger(__name__)
 
@@ -66,6 +67,7 @@ def read_manifest(storage: Storage, step: int) -> CheckpointManifest:
             f"{joined(storage.url, name)} does not exist: the save did not end"
         ) from error
     manifest = parse_manifest(content, joined(storage.url, name))
+    check_manifest(manifest, joined(storage.url, name))
     if manifest.step != step:
         raise CheckpointError(
             f"{joined(storage.url, name)} is the manifest of step {manifest.step}; the folder was"

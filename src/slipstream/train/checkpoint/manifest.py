@@ -162,14 +162,20 @@ def parse_manifest(content: bytes, name: str) -> CheckpointManifest:
     expected, found = frame[1].decode(), f"{zlib.crc32(text):08x}"
     if expected != found:
         raise CheckpointError(f"{name} is damaged: its crc32 is {found}, expected {expected}")
-    fields: dict[str, Any] = json.loads(text)
-    read = (fields.pop("format", None), fields.pop("version", None))
-    if read != (FORMAT, VERSION) or fields.pop("block_bytes") != BLOCK_BYTES:
+    try:
+        fields: dict[str, Any] = json.loads(text)
+        read = (fields.pop("format", None), fields.pop("version", None))
+        if read != (FORMAT, VERSION) or fields.pop("block_bytes") != BLOCK_BYTES:
+            raise CheckpointError(
+                f"{name} has format and version {read}; allowed: {(FORMAT, VERSION)}; read it with"
+                " the version of Slipstream that wrote it"
+            )
+        return _manifest(fields, name)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise CheckpointError(
-            f"{name} has format and version {read}; allowed: {(FORMAT, VERSION)}; read it with the"
-            " version of Slipstream that wrote it"
-        )
-    return _manifest(fields, name)
+            f"{name} has fields that no save writes ({type(error).__name__}: {error}); take another"
+            " checkpoint"
+        ) from error
 
 
 def _manifest(fields: dict[str, Any], name: str) -> CheckpointManifest:
