@@ -27,7 +27,7 @@ def main() -> None:
 
     store = TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
     manager = Manager(
-        pg=ProcessGroupGloo(timeout=timedelta(seconds=30)),
+        pg=ProcessGroupGloo(timeout=timedelta(seconds=5)),
         load_state_dict=load,
         state_dict=lambda: {"model": model.state_dict(), "optimizer": inner.state_dict()},
         min_replica_size=1,

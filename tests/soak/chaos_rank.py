@@ -1,4 +1,6 @@
-"""One rank of the training that chaos.py disturbs: `chaos_rank.py SEED EPOCHS SAMPLES BATCH`.
+"""One rank of the training that chaos.py disturbs: `chaos_rank.py SEED EPOCHS SAMPLES BATCH FILE`.
+
+The training ends after EPOCHS passes over the samples, but not before FILE exists.
 
 A network of two layers learns to tell ten noisy patterns apart. A batch is the same whatever the
 number of ranks, so faults change the result by rounding only. Each rank counts the samples that it
@@ -22,7 +24,8 @@ import numpy as np
 from slipstream import comm
 from slipstream.comm import elastic
 
-SEED, EPOCHS, SAMPLES, BATCH = (int(each) for each in sys.argv[1:])
+SEED, EPOCHS, SAMPLES, BATCH = (int(each) for each in sys.argv[1:5])
+END = Path(sys.argv[5])
 INPUTS, HIDDEN, CLASSES = 64, 32, 10
 RATE = 0.1
 
@@ -56,7 +59,7 @@ TESTED, TRUE = data(4000, SEED + 2)
 
 def train(state: elastic.ObjectState) -> None:
     report(epoch=elastic.session().epoch.number)
-    while state.pass_number < EPOCHS:
+    while not state.ends:
         order = np.random.default_rng(SEED + state.pass_number).permutation(SAMPLES)
         while state.position < SAMPLES:
             batch = order[state.position : state.position + BATCH]
@@ -66,7 +69,15 @@ def train(state: elastic.ObjectState) -> None:
         assert (state.counts == state.pass_number + 1).all(), "samples were lost or used twice"
         state.pass_number += 1
         state.position = 0
+        state.ends = may_end(state.pass_number)
         state.commit()
+
+
+def may_end(num_passes: int) -> bool:
+    """Return rank 0's answer."""
+    answer = np.array([comm.rank() == 0 and num_passes >= EPOCHS and END.exists()], np.int32)
+    comm.broadcast(answer, 0)
+    return bool(answer[0])
 
 
 def step(state: elastic.ObjectState, batch: Any) -> None:
@@ -124,12 +135,17 @@ def main() -> None:
         "second": draws.normal(size=(HIDDEN, CLASSES)) / 6,
     }
     state = elastic.ObjectState(
-        weights=weights, counts=np.zeros(SAMPLES), pass_number=0, position=0
+        weights=weights, counts=np.zeros(SAMPLES), pass_number=0, position=0, ends=False
     )
     elastic.run(train)(state)
     accuracy = float((forward(state.weights, TESTED)[1].argmax(axis=1) == TRUE).mean())
     digest = float(sum(np.abs(values).sum() for values in state.weights.values()))
-    report(accuracy=accuracy, digest=digest, reopened=comm.stats().streams_reopened)
+    report(
+        accuracy=accuracy,
+        digest=digest,
+        passes=state.pass_number,
+        reopened=comm.stats().streams_reopened,
+    )
 
 
 if __name__ == "__main__":
