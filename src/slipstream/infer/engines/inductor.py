@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from slipstream.errors import UnsupportedError
+from slipstream.infer.engines.compiled_module import CompiledModule
 from slipstream.infer.engines.modules import missing
 from slipstream.infer.engines.protocol import (
     Executable,
@@ -75,15 +76,14 @@ class _Module(UnprofiledExecutable):
     """A compiled module. Only one call runs at a time, because torch has a single thread pool."""
 
     def __init__(self, module: Any, graph: Graph, threads: int) -> None:
-        import torch
         import torch._inductor.config as config
 
         self.small: Mapping[str, Small] = {}  # see `Executable`
-        self._graph = graph
+        self._inputs, self._outputs = list(graph.inputs), list(graph.outputs)
         self._threads = threads
         self._lock = threading.Lock()
         self._frozen = config.patch(freezing=True)
-        self._call: Any = torch.compile(module.eval())
+        self._call = CompiledModule(module.eval())
         sample = {
             name: np.zeros(value.fixed or (), value.dtype) for name, value in graph.inputs.items()
         }
@@ -91,6 +91,7 @@ class _Module(UnprofiledExecutable):
             with self._frozen:
                 self.run(sample)
         except Exception as error:  # from Inductor, from the C++ compiler or from the module
+            self.close()
             first = (str(error).splitlines() or [type(error).__name__])[0]
             raise UnsupportedError(f"Inductor cannot compile the module: {first}") from error
 
@@ -99,11 +100,10 @@ class _Module(UnprofiledExecutable):
 
         with self._lock, torch.no_grad():
             torch.set_num_threads(self._threads)
-            names = self._graph.inputs
-            results = self._call(*(torch.from_numpy(inputs[n]) for n in names))
+            results = self._call(*(torch.from_numpy(inputs[name]) for name in self._inputs))
             tensors = results if isinstance(results, (tuple, list)) else (results,)
             arrays = [tensor.numpy().copy() for tensor in tensors]
-        return dict(zip(self._graph.outputs, arrays, strict=True))
+        return dict(zip(self._outputs, arrays, strict=True))
 
     def close(self) -> None:
-        self._call = None
+        self._call.close()

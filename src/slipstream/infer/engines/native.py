@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from slipstream.errors import UnsupportedError
+from slipstream.errors import UnsupportedError, UsageError
 from slipstream.infer.engines.modules import missing
 from slipstream.infer.engines.pool import Pool
 from slipstream.infer.engines.protocol import (
@@ -105,11 +105,18 @@ class _Program(HostExecutable):
 
         formats = _formats(partition(graph, OPERATIONS).body, recipe)
         is_dynamic = "int8-dynamic" in (recipe.precision, recipe.rest)
-        self._runners: Pool[Runner] = Pool(
-            lambda: Runner(graph, formats, threads, recipe.shifts, is_dynamic=is_dynamic)
+        # Runners read constants of the graph, so `close` drops the function that has the graph.
+        self._make: Callable[[], Runner] | None = lambda: Runner(
+            graph, formats, threads, recipe.shifts, is_dynamic=is_dynamic
         )
+        self._runners: Pool[Runner] = Pool(self._new_runner)
         with self._runners.borrowed():  # an unsupported graph fails now, not at the first call
             pass
+
+    def _new_runner(self) -> Runner:
+        if self._make is None:
+            raise UsageError("the executable is closed; prepare the model again")
+        return self._make()
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         with self._runners.borrowed() as runner:
@@ -130,4 +137,5 @@ class _Program(HostExecutable):
             return runner.compiled.small
 
     def close(self) -> None:
+        self._make = None
         self._runners.clear()

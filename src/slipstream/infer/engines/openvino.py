@@ -252,7 +252,7 @@ class _Compiled(UnprofiledExecutable):
 
     def close(self) -> None:
         self._pool.clear()
-        self._inputs, self._outputs = {}, []
+        self._ports, self._inputs, self._outputs = [], {}, []
         self._turns = itertools.cycle([])
         self._models.clear()
         self._large = []

@@ -126,6 +126,14 @@ class Accelerator:
             raise UnsupportedError(f"a CUDA graph cannot record the model: {first}") from error
         return graph.replay
 
+    def trim(self) -> None:
+        """Give memory that PyTorch holds and no tensor uses back to the device.
+
+        Other engines and other processes on the GPU cannot use memory that PyTorch holds.
+        """
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+
     @property
     def _module(self) -> Any:
         return torch.get_device_module(self.device)

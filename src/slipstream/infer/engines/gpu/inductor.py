@@ -6,8 +6,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Generator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,12 +15,15 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from slipstream.errors import UnsupportedError
+from slipstream.infer.engines.compiled_module import CompiledModule
 from slipstream.infer.engines.gpu.cards import OVERLAPPED_RUNS, missing_cuda
 from slipstream.infer.engines.protocol import Executable, GraphEngine, Precision, Recipe
 from slipstream.infer.engines.rounded import rounded_constants
 from slipstream.infer.graph.graph import Graph
 
 if TYPE_CHECKING:
+    import torch
+
     from slipstream.infer.engines.gpu.accelerator import Accelerator
     from slipstream.infer.engines.gpu.staged import DeviceCall
 
@@ -98,29 +101,58 @@ def _compiled(
     }
     sources = list(inputs.values())
     numbers = "tf32" if recipe.precision == "tf32" else "ieee"
-    with product_settings(numbers, autotunes=autotunes):
-        compiled: Callable[..., Any] = torch.compile(module) if accelerator.compiles else module
-        try:
-            with accelerator.current(), accelerator.on(stream):
-                results = compiled(*sources)
-                outputs = {
-                    name: result.new_empty(result.shape)
-                    for name, result in zip(graph.outputs, results, strict=True)
-                }
-        except Exception as error:  # from Inductor, from a compiler or from an operator
-            first = (str(error).splitlines() or [type(error).__name__])[0]
-            raise UnsupportedError(f"PyTorch cannot compile the graph: {first}") from error
-        del results
+    compiled = CompiledModule(module) if accelerator.compiles else module
+    try:
+        with product_settings(numbers, autotunes=autotunes):
+            call, outputs = _first_call(compiled, sources, graph.outputs, accelerator, stream)
+            launch = accelerator.recorded(call, stream)
+    except Exception:
+        _release(compiled)
+        raise
+    # A CUDA graph keeps the settings with which it was recorded.
+    is_recorded = launch is not call
+    return DeviceCall(
+        inputs=inputs,
+        outputs=outputs,
+        launch=launch,
+        context=nullcontext if is_recorded else partial(product_settings, numbers, autotunes=False),
+        release=partial(_release, compiled),
+    )
 
-        def call() -> None:
-            for target, result in zip(outputs.values(), compiled(*sources), strict=True):
-                target.copy_(result)
 
-        launch = accelerator.recorded(call, stream)
-    if launch is not call:  # a CUDA graph keeps the settings with which it was recorded
-        return DeviceCall(inputs=inputs, outputs=outputs, launch=launch)
-    context = partial(product_settings, numbers, autotunes=False)
-    return DeviceCall(inputs=inputs, outputs=outputs, launch=launch, context=context)
+def _first_call(
+    compiled: Callable[..., Any],
+    sources: Sequence[torch.Tensor],
+    names: Sequence[str],
+    accelerator: Accelerator,
+    stream: Any,
+) -> tuple[Callable[[], None], dict[str, torch.Tensor]]:
+    """Compile by a first call; return a function that repeats it, and the outputs it writes."""
+    try:
+        with accelerator.current(), accelerator.on(stream):
+            results = compiled(*sources)
+            outputs = {
+                name: result.new_empty(result.shape)
+                for name, result in zip(names, results, strict=True)
+            }
+    except Exception as error:  # from Inductor, from a compiler or from an operator
+        first = (str(error).splitlines() or [type(error).__name__])[0]
+        raise UnsupportedError(f"PyTorch cannot compile the graph: {first}") from error
+
+    def call() -> None:
+        for target, result in zip(outputs.values(), compiled(*sources), strict=True):
+            target.copy_(result)
+
+    return call, outputs
+
+
+def _release(compiled: Callable[..., Any]) -> None:
+    """Release the weights of a module; a module that was not compiled goes with its last user.
+
+    A CUDA graph reads the weights at their addresses, so they must live as long as the graph.
+    """
+    if isinstance(compiled, CompiledModule):
+        compiled.close()
 
 
 @contextmanager

@@ -40,12 +40,15 @@ class DeviceCall:
         launch: Function that queues one computation in the current stream.
         context: Function that returns a context in which `launch` has to be called (default: no
             context).
+        release: Function that releases the memory of the model, after its last call (default: the
+            memory goes with the other members). It keeps the memory that `launch` reads.
     """
 
     inputs: Mapping[str, torch.Tensor]
     outputs: Mapping[str, torch.Tensor]
     launch: Callable[[], None]
     context: Callable[[], AbstractContextManager[Any]] = nullcontext
+    release: Callable[[], None] = lambda: None
 
 
 class StagedExecutable(UnprofiledExecutable):
@@ -71,7 +74,7 @@ class StagedExecutable(UnprofiledExecutable):
         self._compute = stream
         self._copy_in, self._copy_out = accelerator.stream(), accelerator.stream()
         self._queueing = threading.Lock()
-        self._lanes: Pool[_Lane] = Pool(lambda: _Lane(accelerator, call))
+        self._lanes: Pool[_Lane] = Pool(lambda: _Lane(accelerator, self._open_call()))
         # Memory that `buffer` returned and callers still use, by its address.
         self._buffers: dict[int, torch.Tensor] = {}
 
@@ -85,15 +88,19 @@ class StagedExecutable(UnprofiledExecutable):
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """See `Executable`."""
-        call = self._call
-        if call is None:
-            raise UsageError("the executable is closed; prepare the model again")
+        call = self._open_call()
         with self._lanes.borrowed() as lane:
             sources = {name: self._source(name, inputs[name], lane) for name in call.inputs}
             with self._queueing, self._accelerator.current():
                 self._queue(call, lane, sources)
             lane.done.synchronize()
             return {name: memory.array.copy() for name, memory in lane.host_outputs.items()}
+
+    def _open_call(self) -> DeviceCall:
+        """Return the model, unless the executable is closed."""
+        if self._call is None:
+            raise UsageError("the executable is closed; prepare the model again")
+        return self._call
 
     def _source(self, name: str, array: Array, lane: _Lane) -> torch.Tensor:
         """Return an input in pinned memory: in the caller's buffer, or copied to the lane's."""
@@ -127,9 +134,13 @@ class StagedExecutable(UnprofiledExecutable):
             lane.done.record(self._copy_out)
 
     def close(self) -> None:
-        """See `Executable`."""
+        """See `Executable`. The memory on the device is given back to the driver."""
+        call, self._call = self._call, None
         self._lanes.clear()
-        self._call = None
+        if call is not None:
+            call.release()
+            del call
+            self._accelerator.trim()
 
 
 class _Lane:
