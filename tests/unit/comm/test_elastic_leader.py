@@ -1,16 +1,35 @@
 """A member that leads while another one, before it, may lead as well."""
 
+import time
+from collections.abc import Callable
+
 import pytest
 
 from slipstream.cluster.ports import find_free_port_pair
 from slipstream.comm.elastic.epoch import Epoch, JobMember
-from slipstream.comm.elastic.formation import Patience, Standing, UnreachableError
+from slipstream.comm.elastic.formation import (
+    Conversation,
+    Patience,
+    Standing,
+    TooFewRanksError,
+    UnreachableError,
+)
 from slipstream.comm.elastic.leader import Leader
 from slipstream.comm.elastic.listener import MemberListener
 
 
 def member(number: int, port: int) -> JobMember:
     return JobMember(uid=f"member {number}", host="here", address=f"127.0.0.1:{port}")
+
+
+def soon(seconds: float) -> Callable[[], None]:
+    """Return a function that fails when called after some seconds."""
+    deadline = time.monotonic() + seconds
+
+    def look() -> None:
+        assert time.monotonic() < deadline, "nothing was heard"
+
+    return look
 
 
 def test_a_leader_does_not_wait_for_ever_for_one_that_leads_too() -> None:
@@ -34,5 +53,36 @@ def test_a_leader_does_not_wait_for_ever_for_one_that_leads_too() -> None:
     try:
         with pytest.raises(UnreachableError, match="another member may lead"):
             Leader(standing, listener, key).form()
+    finally:
+        listener.close()
+
+
+def test_a_lost_member_is_sent_away_while_others_are_waited_for() -> None:
+    """Rank 0 has lost rank 1, which cannot be in its epoch, and waits for ranks 2 and 3."""
+    key = b"k" * 32
+    listener = MemberListener(key, "127.0.0.1", 0, lambda _: None)
+    ports = (listener.port, *(find_free_port_pair() for _ in range(3)))
+    members = tuple(member(number, port) for number, port in enumerate(ports))
+    epoch = Epoch(number=1, nonce="", members=members)
+    standing = Standing(
+        me=members[0],
+        epoch=epoch,
+        lost=lambda: {members[1].uid},
+        leaves=False,
+        admits=False,
+        min_ranks=1,
+        max_ranks=4,
+        expected=lambda: (),
+        whole_hosts=False,
+        patience=Patience(3.0),
+    )
+    waiting = Conversation(members[0].place, key, 5.0)
+    wish = {"ask": "survive", "member": members[1], "epoch": epoch}
+    waiting.say({**wish, "lost": [], "leaves": False})
+    try:
+        with pytest.raises(TooFewRanksError):
+            Leader(standing, listener, key).form()
+        with waiting, pytest.raises(UnreachableError, match="has lost the connection"):
+            waiting.decision(soon(5.0))
     finally:
         listener.close()

@@ -3,6 +3,7 @@
 import socket
 import threading
 import time
+from collections.abc import Iterator
 
 import pytest
 
@@ -13,6 +14,7 @@ from slipstream.comm.elastic.formation import (
     Standing,
     UnreachableError,
 )
+from slipstream.comm.elastic.listener import MemberListener
 from slipstream.comm.elastic.session import ElasticSession
 from slipstream.settings import Settings, detect_launcher
 
@@ -20,18 +22,26 @@ KEY = "00" * 32
 
 
 @pytest.fixture
-def silent() -> socket.socket:
+def silent() -> Iterator[socket.socket]:
     """Return a socket that accepts connections and never answers, as a stopped process does."""
-    return socket.create_server(("127.0.0.1", 0))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server
 
 
-def test_nobody_is_sent_to_a_member_that_may_be_dead(silent: socket.socket) -> None:
-    """Rank 0 has stopped, and rank 2 comes to rank 1 while rank 1 still tries to reach rank 0."""
+@pytest.fixture
+def begun() -> Iterator[ElasticSession]:
+    """Return a session of this process, without an epoch."""
     settings = Settings.from_environment({"SLIPSTREAM_JOB_KEY": KEY})
     session = ElasticSession(settings, detect_launcher({}))
+    yield session
+    session.close(is_over=False)
+
+
+def looks_for_the_leader(session: ElasticSession, first_port: int, error: str) -> None:
+    """Let rank 2 come to rank 1, which has lost rank 0 and tries it once more, and stay there."""
     first, last = (
         JobMember(uid=f"member {number}", host="here", address=f"127.0.0.1:{port}")
-        for number, port in ((0, silent.getsockname()[1]), (2, 1))
+        for number, port in ((0, first_port), (2, 1))
     )
     session.epoch = Epoch(number=1, nonce="", members=(first, session.me, last))
     standing = Standing(
@@ -48,19 +58,33 @@ def test_nobody_is_sent_to_a_member_that_may_be_dead(silent: socket.socket) -> N
     )
     unreachable: set[str] = set()
 
-    def look_for_the_leader() -> None:
-        with pytest.raises(UnreachableError, match="nobody answers"):
+    def look() -> None:
+        with pytest.raises(UnreachableError, match=error):
             session._follow_or_lead(standing, unreachable)
 
-    looking = threading.Thread(target=look_for_the_leader)
-    with silent, Conversation(session.me.place, session._key, 5.0) as conversation:
+    looking = threading.Thread(target=look)
+    with Conversation(session.me.place, session._key, 5.0) as conversation:
         wish = {"ask": "survive", "member": last, "epoch": session.epoch}
         conversation.say({**wish, "lost": [], "leaves": False})
-        looking.start()
-        looking.join()
-        assert unreachable == {first.uid}
         deadline = time.monotonic() + 5.0
         while not session._listener.arrivals("survive") and time.monotonic() < deadline:
             time.sleep(0.01)
+        looking.start()
+        looking.join()
+        session._listener.answer_again()
+        assert unreachable == {first.uid}
         assert [each.member for each in session._listener.arrivals("survive")] == [last]
-    session.close(is_over=False)
+
+
+def test_nobody_is_sent_to_a_member_that_does_not_answer(
+    begun: ElasticSession, silent: socket.socket
+) -> None:
+    looks_for_the_leader(begun, silent.getsockname()[1], "nobody answers")
+
+
+def test_nobody_is_sent_to_a_member_that_sends_this_one_away(begun: ElasticSession) -> None:
+    other = MemberListener(begun._key, "127.0.0.1", 0, lambda _: {"say": "elsewhere"})
+    try:
+        looks_for_the_leader(begun, other.port, "has lost the connection")
+    finally:
+        other.close()

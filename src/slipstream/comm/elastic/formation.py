@@ -12,6 +12,7 @@ new engines, and each tells the leader its engine's address.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import time
 from collections.abc import Callable, Collection
@@ -32,6 +33,7 @@ NOBODY = Claim(rank=0, world_size=0, epoch=0)  # members say who they are in the
 # Time limits for contact with a member that may be dead, and with one that lives.
 _SUSPECT_SECONDS = 0.5
 CONTACT_SECONDS = 1.0
+_SIGNS_OF_A_SUSPECT = 2  # signs of life of a member that lets this process wait: 1 to 2 s
 _REPORT_SECONDS = 10.0  # time between two log lines of a rank that waits
 _SILENT_SECONDS = 5 * KEEP_ALIVE_SECONDS  # silence after which a leader that waits is given up
 
@@ -168,8 +170,13 @@ class Conversation:
         except OSError as error:
             raise UnreachableError(f"the leader is gone: {error}") from error
 
-    def hear(self, look: Callable[[], None]) -> dict[str, Any]:
-        """Return the next answer that is more than a sign of life; `look` may end the wait."""
+    def hear(self, look: Callable[[], None], lives: Callable[[], None]) -> dict[str, Any]:
+        """Return the next answer that is more than a sign of life.
+
+        Args:
+            look: Function that is called now and then, and may end the wait by an error.
+            lives: Function that is called at each sign of life.
+        """
         while True:
             try:
                 deadline = time.monotonic() + _SILENT_SECONDS
@@ -178,15 +185,22 @@ class Conversation:
                 raise UnreachableError(f"the leader is gone: {error}") from error
             if values.get("say") != "wait":
                 return values
+            lives()
 
-    def decision(self, look: Callable[[], None]) -> Formed | JobMember:
+    def decision(
+        self, look: Callable[[], None], lives: Callable[[], None] = lambda: None
+    ) -> Formed | JobMember:
         """Wait for the leader's decision; return it, or the member that leads instead.
+
+        Args:
+            look: Function that is called now and then, and may end the wait by an error.
+            lives: Function that is called at each sign of life (default: does nothing).
 
         Raises:
             OutError, LeftError, OverError: the leader forms no epoch with this process.
             UnreachableError: the leader is gone.
         """
-        values = self.hear(look)
+        values = self.hear(look, lives)
         match values.get("say"):
             case "form":
                 return Formed(epoch=values["epoch"], keeps=values["keeps"], exchange=self._exchange)
@@ -203,7 +217,7 @@ class Conversation:
 
     def _exchange(self, address: bytes) -> list[bytes]:
         self.say({"engine": address.hex()})
-        values = self.hear(lambda: None)
+        values = self.hear(lambda: None, lambda: None)
         if values.get("say") != "addresses":
             raise UnreachableError("the leader tries once more")
         return [bytes.fromhex(each) for each in values["addresses"]]
@@ -246,7 +260,8 @@ def follow(
         standing: Knowledge and wishes of this process.
         leader: Member that may lead.
         key: Key of the job.
-        met: Function that is called once the member has answered.
+        met: Function that is called once the member lets this process wait. A member whose
+            connections are lost often sends it away instead, so its second sign of life counts.
 
     Raises:
         UnreachableError: the member is gone, or does not answer.
@@ -255,8 +270,15 @@ def follow(
     suspect = leader.uid in standing.lost()
     seconds = _SUSPECT_SECONDS if suspect else CONTACT_SECONDS
     conversation = Conversation(leader.place, key, seconds)
+    num_signs = itertools.count(1)
+
+    def lives() -> None:
+        if suspect and next(num_signs) == _SIGNS_OF_A_SUSPECT:
+            met()
+
     try:
-        met()
+        if not suspect:
+            met()
         conversation.say(
             {
                 "ask": "survive",
@@ -266,7 +288,7 @@ def follow(
                 "leaves": standing.leaves,
             }
         )
-        return conversation, conversation.decision(lambda: None)
+        return conversation, conversation.decision(lambda: None, lives)
     except BaseException:
         conversation.__exit__()
         raise

@@ -50,6 +50,8 @@ class Leader:
         while True:
             if self._base().number > self._standing.epoch.number:
                 raise OutError("the others have gone on while this rank did not answer")
+            if not self._may_go_on():
+                self._send_lost_away()
             has_everybody = self._has_everybody()
             if has_everybody and self._may_go_on():
                 survivors = self._survivors()
@@ -95,6 +97,13 @@ class Leader:
         here = {self._standing.me.uid, *self._present()}
         here |= {each.member.uid for each in self._listener.arrivals("survive")}
         return [member for member in self._base().members if member.uid not in here]
+
+    def _send_lost_away(self) -> None:
+        """Let members that cannot be in this process's epoch look for another leader."""
+        lost = self._standing.lost()
+        for arrival in self._listener.arrivals("survive"):
+            if arrival.member.uid in lost:
+                self._listener.tell(arrival, {"say": "elsewhere"}, last=True)
 
     def _send_away(self) -> None:
         """Let members that this one has lost look for another leader."""

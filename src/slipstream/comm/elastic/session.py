@@ -387,7 +387,7 @@ class ElasticSession:
         try:
             with Conversation(leader.place, self._key, _CONTACT_SECONDS) as conversation:
                 conversation.say({"ask": "leave", "member": self.me})
-                conversation.hear(lambda: None)
+                conversation.hear(lambda: None, lambda: None)
         except SlipstreamError as error:  # the flag of the next commit says the same
             _log.debug("the leader was not told that this process leaves: %s", error)
 
