@@ -9,7 +9,7 @@
 #   make test-all   the same with every case
 #   make sanitize   the C++ tests again under ASAN+UBSAN and under TSAN; records that all passed
 #   make sanitize-share  those of them that changed since then, and a third, another at each commit
-#   make soak       long tests: ranks are killed a hundred times while they save checkpoints
+#   make soak       tests of two hours: kills during saves, chaos, faults every 30 s, false alarms
 #   make check      formatters, linters, types, layers, sizes, golden stub
 #   make bench      collectives beside gloo and Open MPI, on this machine: slipstream bench comm
 #   make bench-core the parts of the engine, without Python
@@ -144,6 +144,9 @@ sanitize-share: $(STAMPS)/system-test $(STAMPS)/venv
 # Each test prints its seed. A failure repeats with SOAK_ARGS='--seed N', if the timing plays along.
 soak: $(STAMPS)/test
 	$(PY) tests/soak/checkpoint_kills.py $(SOAK_ARGS)
+	$(PY) tests/soak/chaos.py --events 200 $(SOAK_ARGS)
+	$(PY) tests/soak/faults.py $(SOAK_ARGS)
+	$(PY) tests/soak/false_alarms.py $(SOAK_ARGS)
 
 bench: $(STAMPS)/test
 	for ranks in 2 4; do \
