@@ -17,6 +17,7 @@ from slipstream.bench.infer.contenders import EXPORTED
 from slipstream.bench.infer.fashion_mnist import write_images
 from slipstream.bench.infer.job import InferJob
 from slipstream.bench.infer.models import model_folder
+from slipstream.bench.infer.prepare import SECONDS
 from slipstream.bench.infer.processes import cores_of, run_to_end
 from slipstream.infer import ImageOptions
 
@@ -108,6 +109,25 @@ def test_contenders_are_measured_and_files_in_the_cache_are_not_made_again(
 
     assert made.stat().st_mtime_ns == before
     assert list(tmp_path.glob("cache/*/ort-int8.onnx")) == [made.with_name("ort-int8.onnx")]
+
+
+@pytest.mark.slow("bench infer")
+def test_a_peer_that_fails_is_one_line_and_the_others_are_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.syspath_prepend(tmp_path)
+    broken = exported(tmp_path / "cache", "my_models:TINY").with_name("ort-int8.onnx")
+    broken.write_bytes(b"no model")
+    broken.with_name(broken.name + SECONDS).write_text("1.0")
+    short = ("--rounds", "2", "--turn-time", "10ms", "--search-time", "500ms", "--cache", "cache")
+    done = program("my_models:TINY", "--peers", "ort,ort-int8", *short, "--json")
+    assert done.returncode == 1, done.stderr
+    assert "ONNX Runtime int8, static is left out, because it failed" in done.stderr
+    assert "Traceback" not in done.stderr
+    printed = json.loads(done.stdout)
+    (model,) = printed["models"]
+    assert [each["contender"] for each in model["contenders"]] == ["ort", "ours-fp32", "ours"]
+    assert len(printed["failures"]) == 1
 
 
 def test_time_and_cost_of_an_image_at_a_required_accuracy(tmp_path: Path):

@@ -91,6 +91,55 @@ def test_a_relay_may_open_many_files() -> None:
     assert "300 answers" in done.stdout
 
 
+FEW_FILES = """
+import contextlib, os, resource, socket, time
+from slipstream.lab import LabSpec
+from slipstream.lab.relay import Relay
+
+with Relay(LabSpec(hosts=2)) as relay:
+    port = int(relay.address_for(0).split(":")[1])
+    server = socket.create_server(("127.0.0.1", 0))
+    first, second, third = (socket.socket() for _ in range(3))
+    for client in (second, third):
+        client.bind(("127.0.0.1", 0))
+        at = client.getsockname()[1]
+        relay._table[65536 + at] = 1
+        relay._table[2 * 65536 + 2 * at : 2 * 65536 + 2 * at + 2] = (
+            server.getsockname()[1].to_bytes(2, "little")
+        )
+    relay._table[server.getsockname()[1]] = 2
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    free = os.dup(0)
+    os.close(free)
+
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free, limits[1]))  # no file for the client
+    first.connect(("127.0.0.1", port))
+    time.sleep(0.3)
+    resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    first.settimeout(10)
+    print("stranger", first.recv(1))
+
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free + 1, limits[1]))  # no file for the server
+    second.connect(("127.0.0.1", port))
+    second.settimeout(10)
+    with contextlib.suppress(ConnectionResetError):  # or the end of the connection
+        assert second.recv(1) == b""
+    resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+    third.connect(("127.0.0.1", port))
+    third.sendall(b"x")
+    server.settimeout(10)
+    print("passed", server.accept()[0].recv(1))
+"""
+
+
+def test_a_relay_without_files_says_so_and_goes_on() -> None:
+    done = subprocess.run([sys.executable, "-c", FEW_FILES], capture_output=True, text=True)
+    assert done.stdout.split("\n") == ["stranger b''", "passed b'x'", ""], done.stderr
+    assert "the relay cannot accept a connection now: [Errno 24]" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_links_of_a_relay_cannot_be_changed_and_namespaces_have_no_delay() -> None:
     with RelayLab(LabSpec(hosts=2)) as lab, pytest.raises(UnsupportedError, match="with a relay"):
         lab.cut(0)

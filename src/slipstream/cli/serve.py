@@ -69,7 +69,8 @@ def serve(
         str,
         typer.Option(
             metavar="LIST",
-            help="Devices, one process on each: cpu, cuda or cuda:0,cuda:1; auto: as compiled.",
+            help="Devices, one process on each: cpu, cuda or cuda:0,cuda:1; auto: as compiled."
+            " Serving on GPUs was never run on a GPU.",
         ),
     ] = "auto",
     threads: Annotated[

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import logging
 import mmap
 import queue
 import resource
@@ -45,8 +46,12 @@ LEAST_PIECE_BYTES, MOST_PIECE_BYTES = 16 << 10, 256 << 10
 BUFFER_BYTES = 256 << 10  # of the relay's sockets; larger ones would hide the links' rates
 CONNECT_SECONDS = 10.0
 
+# Pause after a connection that could not be accepted, until the next attempt.
+RETRY_SECONDS = 0.1
+
 _PORTS = 65536
 _WANTED = struct.Struct("=H")
+_log = logging.getLogger(__name__)
 
 
 class RelayLink:
@@ -130,6 +135,7 @@ class Relay:
         uplinks = [spec.uplink_rate] * spec.racks if spec.uplink_rate else []
         self._rack_up, self._rack_down = ([RelayLink(rate) for rate in uplinks] for _ in range(2))
         self._num_connections = 0
+        self._ended = threading.Event()
 
     def __enter__(self) -> Relay:
         _allow_many_files()
@@ -145,6 +151,7 @@ class Relay:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._ended.set()
         self._listener.shutdown(socket.SHUT_RDWR)  # ends accept() in the other thread
         self._listener.close()
         self._folder.cleanup()
@@ -162,22 +169,41 @@ class Relay:
 
     def _accept(self) -> None:
         """Accept clients until the relay ends; servers see them in the same order."""
-        while True:
+        while not self._ended.is_set():
             try:
                 client, address = self._listener.accept()
-            except OSError:  # the relay has ended
-                return
-            port: int = address[1]
-            source = self._table[_PORTS + port] - 1
-            wanted: int = _WANTED.unpack_from(self._table, 2 * _PORTS + 2 * port)[0]
-            destination = self._table[wanted] - 1
-            if source < 0 or destination < 0:
-                client.close()  # a stranger
-            elif (server := _connected(wanted) or self._connected_at_last(wanted)) is None:
+            except OSError as error:
+                self._go_on_after(error)
+                continue
+            try:
+                self._serve(client, address[1])
+            except (OSError, RuntimeError) as error:  # too many files, or too many threads
                 _reset(client)
                 client.close()
-            else:
-                self._start(client, server, source, destination)
+                self._go_on_after(error)
+
+    def _go_on_after(self, error: Exception) -> None:
+        """Log that a connection could not be accepted, and pause; do nothing if the relay ends."""
+        if not self._ended.is_set():
+            _log.warning(
+                "the relay cannot accept a connection now: %s; it tries again in %g s",
+                error,
+                RETRY_SECONDS,
+            )
+            self._ended.wait(RETRY_SECONDS)
+
+    def _serve(self, client: socket.socket, port: int) -> None:
+        """Connect a client, which has a port of this machine, with the server that it wants."""
+        source = self._table[_PORTS + port] - 1
+        wanted: int = _WANTED.unpack_from(self._table, 2 * _PORTS + 2 * port)[0]
+        destination = self._table[wanted] - 1
+        if source < 0 or destination < 0:
+            client.close()  # a stranger
+        elif (server := _connected(wanted) or self._connected_at_last(wanted)) is None:
+            _reset(client)
+            client.close()
+        else:
+            self._start(client, server, source, destination)
 
     def _connected_at_last(self, port: int) -> socket.socket | None:
         """Try once more, while no port can begin to listen; let later clients be refused."""
@@ -293,7 +319,11 @@ def _allow_many_files() -> None:
 
 
 def _connected(port: int) -> socket.socket | None:
-    """Return a connection to a port of this machine; None if nobody listens."""
+    """Return a connection to a port of this machine; None if nobody listens.
+
+    Raises:
+        OSError: this process has too many open files.
+    """
     server = socket.socket()
     try:
         server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER_BYTES)

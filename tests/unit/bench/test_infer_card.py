@@ -8,7 +8,13 @@ import torch
 from typer.testing import CliRunner
 
 from slipstream.bench.infer import card_contenders, models
-from slipstream.bench.infer.card import CardResult, CardSpec, CardTiming, measure_on_card
+from slipstream.bench.infer.card import (
+    WARM_UPS,
+    CardResult,
+    CardSpec,
+    CardTiming,
+    measure_on_card,
+)
 from slipstream.bench.infer.card_table import card_as_json, card_tables
 from slipstream.bench.zoo import ZooModel
 from slipstream.cli import app
@@ -55,6 +61,40 @@ def test_all_contenders_take_turns_and_compute_the_same(tiny):
     (table,) = card_tables(report)
     assert table.title == "tiny, 3 rows, bf16, cpu"
     assert table.row_count == 2
+
+
+class Failing(torch.nn.Module):
+    """A layer that a GPU without memory would not run: in bfloat16, a call fails."""
+
+    def __init__(self, calls):
+        super().__init__()
+        self.layer = torch.nn.Linear(8, 4)
+        self.calls = calls
+
+    def forward(self, x):
+        if self.layer.weight.dtype == torch.bfloat16:
+            self.calls -= 1
+            if self.calls < 0:
+                raise RuntimeError("CUDA out of memory\nwith further lines")
+        return self.layer(x)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of PyTorch's own modules
+@pytest.mark.parametrize("calls", [0, WARM_UPS + 3], ids=["loaded", "in a round"])
+def test_a_peer_that_fails_is_one_line_and_the_others_go_on(calls, monkeypatch):
+    model = ZooModel(name="failing", build=lambda: Failing(calls), inputs=inputs, outputs=("y",))
+    monkeypatch.setitem(models.ZOO, "failing", model)
+    spec = CardSpec(
+        models=("failing",), peers=("eager",), batches=(1,), precision="bf16",
+        device="cpu", rounds=3, seconds=0.001,
+    )  # fmt: skip
+    (result,) = measure_on_card(spec).results
+    assert [timing.contender for timing in result.timings] == ["ours-inductor-cuda"]
+    assert len(result.timings[0].seconds) == 3
+    assert result.failures == result.notes
+    assert result.notes == (
+        "failing: eager is left out, because it failed: RuntimeError: CUDA out of memory",
+    )
 
 
 def test_ours_is_compared_with_torch_compile_at_one_row():

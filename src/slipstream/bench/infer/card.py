@@ -17,6 +17,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from slipstream.bench.infer.absences import Absences
 from slipstream.bench.infer.card_contenders import (
     OURS,
     PEERS,
@@ -29,7 +30,7 @@ from slipstream.bench.infer.card_contenders import (
 )
 from slipstream.bench.infer.models import find_model
 from slipstream.bench.infer.samples import signal_to_noise
-from slipstream.errors import SlipstreamError, UsageError
+from slipstream.errors import UsageError
 from slipstream.infer.engines.gpu.cards import device_title, parse_device, require_card
 
 MODELS = ("resnet50", "bert_base")
@@ -120,12 +121,14 @@ class CardResult:
         batch: Number of rows of a call.
         timings: Timings of all contenders.
         notes: Sentences that say which contenders were left out, and why.
+        failures: Those of `notes` about contenders that failed (default none).
     """
 
     model: str
     batch: int
     timings: tuple[CardTiming, ...]
     notes: tuple[str, ...] = ()
+    failures: tuple[str, ...] = ()
 
     def speed_up(self, peer: str) -> float | None:
         """Return how much faster Slipstream's best contender is than a peer; None without both."""
@@ -175,16 +178,15 @@ def measure_on_card(spec: CardSpec, tell: Tell = lambda text: None) -> CardRepor
 def _result(spec: CardSpec, model: CardModel, tell: Tell) -> CardResult:
     """Load all contenders of a model, compare their outputs, and let them take turns."""
     runs: dict[str, _Loaded] = {}
-    notes: list[str] = []
+    absences = Absences(model.name)
     for name in (*spec.peers, *ours(spec.device, spec.precision)):
         tell(f"{model.name}, batch {model.batch}: {name} is loaded")
-        try:
-            load = load_ours if name.startswith(OURS) else load_peer
+        load = load_ours if name.startswith(OURS) else load_peer
+        with absences.noted(name):
             runs[name] = _Loaded.of(model, lambda load=load, name=name: load(name, model))
-        except SlipstreamError as error:
-            notes.append(f"{model.name}: {name} is left out: {error}")
     tell(f"{model.name}, batch {model.batch}: {spec.rounds} rounds")
-    seconds = _rounds({name: item.run for name, item in runs.items()}, model.inputs, spec)
+    calls = {name: item.run for name, item in runs.items()}
+    seconds = _rounds(calls, model.inputs, spec, absences)
     timings = tuple(
         CardTiming(
             contender=name,
@@ -194,8 +196,15 @@ def _result(spec: CardSpec, model: CardModel, tell: Tell) -> CardResult:
             peak_bytes=item.peak_bytes,
         )
         for name, item in runs.items()
+        if name in seconds
     )
-    return CardResult(model=model.name, batch=model.batch, timings=timings, notes=tuple(notes))
+    return CardResult(
+        model=model.name,
+        batch=model.batch,
+        timings=timings,
+        notes=tuple(absences.notes),
+        failures=tuple(absences.failures),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,17 +241,23 @@ def _used_bytes(device: str) -> int:
 
 
 def _rounds(
-    runs: Mapping[str, Run], inputs: Mapping[str, NDArray[Any]], spec: CardSpec
+    runs: Mapping[str, Run],
+    inputs: Mapping[str, NDArray[Any]],
+    spec: CardSpec,
+    absences: Absences,
 ) -> dict[str, list[float]]:
     """Let the contenders take turns; return each contender's median seconds in each round.
 
-    The order is reversed from round to round.
+    The order is reversed from round to round. A contender that fails has no further turns, and no
+    entry in the result.
     """
     medians: dict[str, list[float]] = {name: [] for name in runs}
     for number in range(spec.rounds):
-        names = list(runs)[:: 1 if number % 2 == 0 else -1]
-        for name in names:
-            medians[name].append(statistics.median(_turn(runs[name], inputs, spec.seconds)))
+        for name in list(medians)[:: 1 if number % 2 == 0 else -1]:
+            turns = medians.pop(name)
+            with absences.noted(name):
+                turns.append(statistics.median(_turn(runs[name], inputs, spec.seconds)))
+                medians[name] = turns
     return medians
 
 

@@ -127,12 +127,14 @@ class InferReport:
         peaks: Peak rate of the cores in operations per second, by precision.
         results: Results of each model.
         notes: Sentences that say which contenders were left out, and why.
+        failures: Those of `notes` about contenders that failed (default none).
     """
 
     spec: InferSpec
     peaks: dict[str, float]
     results: tuple[ModelResult, ...]
     notes: tuple[str, ...]
+    failures: tuple[str, ...] = ()
 
 
 def measure(spec: InferSpec, tell: Tell = lambda text: None) -> InferReport:
@@ -150,6 +152,7 @@ def measure(spec: InferSpec, tell: Tell = lambda text: None) -> InferReport:
     tell("measuring the peak rate of the cores")
     peaks = json.loads(run_to_end("infer.peak", str(spec.threads), cores).splitlines()[-1])
     notes: dict[str, None] = {}
+    failures: list[str] = []
     results: list[ModelResult] = []
     for name in spec.models:
         with model_folder(spec.cache, name) as folder, ExitStack() as stack:
@@ -158,7 +161,14 @@ def measure(spec: InferSpec, tell: Tell = lambda text: None) -> InferReport:
             )
             results.append(trial.result())
             notes.update(dict.fromkeys(trial.notes))
-    return InferReport(spec=spec, peaks=peaks, results=tuple(results), notes=tuple(notes))
+            failures += trial.failures
+    return InferReport(
+        spec=spec,
+        peaks=peaks,
+        results=tuple(results),
+        notes=tuple(notes),
+        failures=tuple(failures),
+    )
 
 
 @dataclass(kw_only=True)
@@ -231,8 +241,15 @@ class _EngineTrial(ModelTrial):
             except ProcessError as error:
                 if contender.is_ours:
                     raise
-                self.notes.append(f"{self.model}: {contender.title} is left out: {error}")
+                self.note_failure(contender.title, error)
         return started
+
+    def drop(self, contestant: Contestant, error: ProcessError) -> None:
+        """Note the failure of a competitor; the benchmark ends if Slipstream itself fails."""
+        contender = CONTENDERS[contestant.job.contender]
+        if contender.is_ours:
+            raise error
+        self.note_failure(contender.title, error)
 
     def _compare(self, contestant: Contestant, samples: SampleSet) -> float:
         self.tell(f"{self.model}: comparing {contestant.job.contender} with float32")
@@ -245,17 +262,24 @@ class _EngineTrial(ModelTrial):
         printed = run_to_end("infer.unseen", job.as_text(), self.cores)
         return json.loads(printed.splitlines()[-1])["snr_db"]
 
-    def _asked(self, peers: Sequence[Contestant]) -> float:
+    def _asked(self, peers: list[Contestant]) -> float:
         """Return the signal-to-noise ratio in dB that the compilation by Slipstream has to reach.
+
+        Competitors that fail are removed from the list.
 
         It is the ratio of the fastest competitor plus `MARGIN_DB`, but at most `FAITHFUL_DB`. It is
         `FAITHFUL_DB` without competitors.
         """
         turns = self._turns(peers, SURVEY_ROUNDS)
-        if not peers:
-            return FAITHFUL_DB
-        fastest = min(peers, key=lambda peer: median(chain(*turns[peer.job.contender])))
-        return min(self._compare(fastest, JUDGING) + MARGIN_DB, FAITHFUL_DB)
+        left = [peer for peer in peers if peer.job.contender in turns]
+        peers[:] = left
+        for peer in sorted(left, key=lambda peer: median(chain(*turns[peer.job.contender]))):
+            try:
+                return min(self._compare(peer, JUDGING) + MARGIN_DB, FAITHFUL_DB)
+            except ProcessError as error:
+                self.drop(peer, error)
+                peers.remove(peer)
+        return FAITHFUL_DB
 
     # ---- rounds --------------------------------------------------------------------------------
 
@@ -267,12 +291,20 @@ class _EngineTrial(ModelTrial):
         }
 
     def _timings(self, contestants: Sequence[Contestant]) -> tuple[InferTiming, ...]:
-        ratios = [self._compare(contestant, HELD_OUT) for contestant in contestants]
-        turns = self._turns(contestants, self.spec.rounds)
-        return tuple(
-            self._timing(contestant, snr_db, turns[contestant.job.contender])
-            for contestant, snr_db in zip(contestants, ratios, strict=True)
-        )
+        ratios: dict[str, float] = {}
+        for contestant in contestants:
+            try:
+                ratios[contestant.job.contender] = self._compare(contestant, HELD_OUT)
+            except ProcessError as error:
+                self.drop(contestant, error)
+        able = [contestant for contestant in contestants if contestant.job.contender in ratios]
+        turns = self._turns(able, self.spec.rounds)
+        timings: list[InferTiming] = []
+        for contestant in able:
+            name = contestant.job.contender
+            if name in turns:
+                timings.append(self._timing(contestant, ratios[name], turns[name]))
+        return tuple(timings)
 
     def _timing(self, contestant: Contestant, snr_db: float, turns: Turns) -> InferTiming:
         name = contestant.job.contender

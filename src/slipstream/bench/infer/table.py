@@ -62,6 +62,7 @@ def as_json(report: InferReport) -> dict[str, Any]:
     """Return the settings and all measured values as a JSON-compatible dictionary."""
     return {
         **run_as_json(report.spec, report.notes),
+        "failures": report.failures,
         "peak_operations_per_second": report.peaks,
         "models": [_model_as_json(report, result) for result in report.results],
         "geometric_means": {

@@ -23,12 +23,14 @@ class ModelTrial:
         folder: Path of the folder with the model's files.
         tell: Function that receives a line of progress about each step.
         notes: Sentences that say which contenders were left out, and why.
+        failures: Those of `notes` about contenders that failed, although they should run here.
     """
 
     model: str
     folder: Path
     tell: Tell
     notes: list[str] = field(default_factory=list[str])
+    failures: list[str] = field(default_factory=list[str])
 
     def job(self, **fields: Any) -> InferJob:
         """Return instructions about the model; `fields` sets further fields of `InferJob`."""
@@ -59,10 +61,22 @@ class ModelTrial:
             try:
                 make()
             except ProcessError as error:
-                obstacle = str(error)
+                self.note_failure(title, error)
+                return False
         if obstacle:
             self.notes.append(f"{self.model}: {title} is left out: {obstacle}")
         return not obstacle
+
+    def note_failure(self, title: str, error: Exception) -> None:
+        """Note that a contender failed, and is left out."""
+        note = f"{self.model}: {title} is left out, because it failed: {error}"
+        self.notes.append(note)
+        self.failures.append(note)
+
+    def drop(self, contestant: Contestant, error: ProcessError) -> None:
+        """React to a contender that failed in its turn; this base class raises the error."""
+        del contestant
+        raise error
 
     def rounds(
         self, title: str, contestants: Sequence[Contestant], count: int, seconds: float
@@ -76,12 +90,19 @@ class ModelTrial:
             seconds: Length of a turn in seconds.
 
         Returns:
-            The answers of each contender to `turn`, by the contender's name.
+            The answers to `turn` by the contender's name, without contenders that were dropped.
         """
-        answers: dict[str, list[dict[str, Any]]] = {}
+        answers: dict[str, list[dict[str, Any]]] = {each.job.contender: [] for each in contestants}
+        left = list(contestants)
         for number in range(count):
             self.tell(f"{title}: round {number + 1} of {count}")
-            for contestant in contestants if number % 2 == 0 else contestants[::-1]:
-                turns = answers.setdefault(contestant.job.contender, [])
-                turns.append(contestant.ask(f"turn {seconds}"))
+            for contestant in left[:: 1 if number % 2 == 0 else -1]:
+                try:
+                    answer = contestant.ask(f"turn {seconds}")
+                except ProcessError as error:
+                    self.drop(contestant, error)
+                    left.remove(contestant)
+                    del answers[contestant.job.contender]
+                else:
+                    answers[contestant.job.contender].append(answer)
         return answers

@@ -42,7 +42,8 @@ Peers: pytorch, inductor (not by default), ort, ort-int8, ort-int8-dynamic, open
 openvino-bf16, openvino-int8-weights, openvino-int8, openvino-int8-bf16. With --device cuda: eager,
 compile, compile-graphs, compile-autotune, ort-cuda, tensorrt.
 
-[bold]Exit code[/bold]: 1 if a package has less accuracy than --accuracy, 2 for wrong usage.
+[bold]Exit code[/bold]: 1 if a peer failed or a package has less accuracy than --accuracy, 2 for
+wrong usage.
 """
 # Options that have no effect with --images, and options that have no effect without --images.
 LATENCY_OPTIONS = ("peers", "rounds", "turn_time", "search_time", "unseen", "cache")
@@ -92,7 +93,9 @@ def infer_models(
     device: Annotated[
         str,
         typer.Option(
-            metavar="DEVICE", rich_help_panel=CARD, help="Device: cpu, cuda, or cuda:1 and so on."
+            metavar="DEVICE",
+            rich_help_panel=CARD,
+            help="Device: cpu, cuda, or cuda:1 and so on. The benchmark was never run on a GPU.",
         ),
     ] = "cpu",
     batch: Annotated[
@@ -174,6 +177,8 @@ def infer_models(
         report = measure(spec, tell)
     shown = [*table.tables(report), caption_text(table.caption(report))]
     emit(table.as_json(report), shown, as_json=as_json, output=output, notes=report.notes)
+    if report.failures:
+        raise typer.Exit(1)
 
 
 def parse_accuracy(text: str) -> tuple[float, float]:
@@ -226,6 +231,8 @@ def _on_card(settings: dict[str, Any], output: Path | None, *, as_json: bool) ->
         report = measure_on_card(CardSpec(**given), tell)
     notes = [note for result in report.results for note in result.notes]
     emit(card_as_json(report), card_tables(report), as_json=as_json, output=output, notes=notes)
+    if any(result.failures for result in report.results):
+        raise typer.Exit(1)
 
 
 def _costs(settings: dict[str, Any], output: Path | None, as_json: bool) -> None:

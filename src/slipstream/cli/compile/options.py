@@ -67,7 +67,8 @@ Device = Annotated[
     typer.Option(
         metavar="DEVICE",
         rich_help_panel=SEARCH,
-        help="Device to compile for: cpu, cuda, cuda:1 for the second GPU, or auto for all.",
+        help="Device to compile for: cpu, cuda, cuda:1 for the second GPU, or auto for all."
+        " Compiling for GPUs was never run on a GPU.",
     ),
 ]
 Without = Annotated[
