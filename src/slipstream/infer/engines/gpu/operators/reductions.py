@@ -67,17 +67,25 @@ def _over_image(function: Callable[..., Any]) -> Operator:
     return operator
 
 
-def _reduced(function: Callable[..., Any]) -> Operator:
-    """Return the operator of a function of a tensor, axes and `keepdim`."""
+def _reduced(function: Callable[..., Any], *, has_fractions: bool = False) -> Operator:
+    """Return the operator of a function of a tensor, axes and `keepdim`.
+
+    Args:
+        function: Function that computes the reduction.
+        has_fractions: Whether results of integers have fractions (default False). ONNX wants
+            integers of the same dtype, so the fractions are computed in float64 and cut off.
+    """
 
     def operator(call: NodeCall) -> Any:
         axes = call.numbers(1, "axes")
         if not axes and call.node.get("noop_with_empty_axes", 0):
             return call.first
         axes = axes or list(range(len(call.shape(0))))
+        x = call.first.to(torch.float64) if has_fractions and not call.is_float else call.first
         if not call.shape(0):
-            return call.first
-        return function(call.first, axes, keepdim=bool(call.node.get("keepdims", 1)))
+            return function(x.reshape(1), [0], keepdim=False).to(call.dtype())
+        result = function(x, axes, keepdim=bool(call.node.get("keepdims", 1)))
+        return result.to(call.dtype())
 
     return operator
 
@@ -156,10 +164,10 @@ REDUCTIONS: dict[str, Operator] = {
     "LogSoftmax": _softmax(F.log_softmax),
     "MaxPool": _max_pool,
     "ReduceL1": _reduced(_magnitude),
-    "ReduceL2": _reduced(_length),
-    "ReduceLogSumExp": _reduced(torch.logsumexp),
+    "ReduceL2": _reduced(_length, has_fractions=True),
+    "ReduceLogSumExp": _reduced(torch.logsumexp, has_fractions=True),
     "ReduceMax": _reduced(torch.amax),
-    "ReduceMean": _reduced(torch.mean),
+    "ReduceMean": _reduced(torch.mean, has_fractions=True),
     "ReduceMin": _reduced(torch.amin),
     "ReduceProd": _one_axis(torch.prod),
     "ReduceSum": _reduced(_sum),
