@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -203,6 +206,34 @@ def test_no_candidate_is_another_code(folder: Path):
     assert "no candidate" in done.stderr
     assert "Traceback" not in done.stderr
     assert not list(folder.glob("*.slip*"))
+
+
+def test_an_interrupted_compilation_leaves_nothing_and_says_so(folder: Path):
+    begins = "def begins():\n    open('begun', 'w').close()\n    return mlp()\n"
+    (folder / "user_models.py").write_text(MODELS + begins)
+    command = [str(Path(sys.executable).with_name("slipstream")), "compile", "user_models:begins"]
+    compiling = subprocess.Popen(
+        [*command, "-o", "mlp.slip", "--search-time", "60s"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        while not (folder / "begun").exists():
+            assert compiling.poll() is None
+            time.sleep(0.05)
+        time.sleep(2)  # the search has begun
+        compiling.send_signal(signal.SIGINT)
+        printed, told = compiling.communicate(timeout=60)
+    finally:
+        compiling.kill()
+        compiling.wait()
+    assert (compiling.returncode, printed) == (130, "")
+    assert told == "interrupted: the compilation has not ended, and mlp.slip is as before\n"
+    assert not list(folder.glob("*.slip*"))
+    with pytest.raises(ProcessLookupError):  # no process of its group is left
+        os.killpg(compiling.pid, 0)
 
 
 def test_the_list_names_engines_and_rewrites():

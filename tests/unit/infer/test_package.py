@@ -17,11 +17,18 @@ from slipstream import _kernels as kernels
 from slipstream.errors import UsageError
 from slipstream.infer.engines.protocol import Small
 from slipstream.infer.graph.graph import Graph, Node, Value
+from slipstream.infer.graph.onnx_file import to_model
 from slipstream.infer.native.formats import Weights
 from slipstream.infer.package.members import MANIFEST
 from slipstream.infer.package.package import read, write
 from slipstream.infer.package.small_constants import compress_constants, restore_constants
-from slipstream.infer.package.stored_graph import ALIGNMENT, LARGEST_FILE, graph_files, read_graph
+from slipstream.infer.package.stored_graph import (
+    ALIGNMENT,
+    LARGEST_FILE,
+    WEIGHTS,
+    graph_files,
+    read_graph,
+)
 from slipstream.infer.rewrites import optimise
 
 
@@ -337,6 +344,22 @@ def test_a_package_that_has_what_openvino_compiled_is_read(members, tmp_path):
     manifest["members"]["blobs/a.blob"] = {"size": 3, "sha256": _sha256(b"abc")}
     old = {**members, "blobs/a.blob": b"abc", MANIFEST: json.dumps(manifest)}
     assert files_of(whole(zipped(tmp_path / "old.slip", old)).graph)
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_package_that_has_its_weights_in_the_graph_is_read(compiled, members, number, tmp_path):
+    """The formats before 3 stored them there."""
+    graph = read(compiled).graph
+    manifest = json.loads(members[MANIFEST])
+    name = manifest["graph"]
+    kept = {key: data for key, data in members.items() if not key.startswith(WEIGHTS)}
+    kept[name] = to_model(graph).SerializeToString()
+    listed = {key: item for key, item in manifest["members"].items() if key in kept}
+    listed[name] = {"size": len(kept[name]), "sha256": _sha256(kept[name])}
+    kept[MANIFEST] = json.dumps({**manifest, "format": number, "members": listed})
+    assert len(kept) < len(members)
+    old = whole(zipped(tmp_path / "old.slip", kept)).graph
+    assert files_of(old) == files_of(graph)
 
 
 def test_a_member_that_the_manifest_does_not_name(members, tmp_path):

@@ -171,8 +171,12 @@ def compile_model(
         engines=split_list(engines),
         without=split_list(without),
     )
-    with _progress() as tell:
-        report = run_compilation(model, output, options, tell)
+    try:
+        with _progress() as tell:
+            report = run_compilation(model, output, options, tell)
+    except KeyboardInterrupt:
+        remark(f"interrupted: the compilation has not ended, and {output} is as before", style="")
+        raise
     _show(report, output, as_json=as_json)
     _warn(report, options.seconds, monotonic() - begin)
 
