@@ -286,6 +286,13 @@ def test_a_newer_format(altered):
         read(altered(format=99))
 
 
+def test_an_older_format_that_is_not_understood(altered, members):
+    """Recipes of format 1 had `floats` and `options`."""
+    recipe = {**json.loads(members[MANIFEST])["recipe"], "floats": [], "options": {}}
+    with pytest.raises(UsageError, match=r"format 1 of an older version.*compile the model again"):
+        read(altered(format=1, recipe=recipe))
+
+
 @pytest.mark.parametrize(
     "changes",
     [

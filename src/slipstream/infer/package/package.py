@@ -287,7 +287,13 @@ def _manifest(path: Path, data: bytes) -> Manifest:
     except ValidationError as error:
         first = error.errors()[0]
         field_name = ".".join(map(str, first["loc"]))
-        raise damaged(path, f"{MANIFEST}: {field_name}: {first['msg']}") from error
+        reason = f"{MANIFEST}: {field_name}: {first['msg']}"
+        if number < FORMAT:
+            raise UsageError(
+                f"{path} has format {number} of an older version of slipstream, which slipstream"
+                f" {version('slipstream')} cannot read ({reason}); compile the model again"
+            ) from error
+        raise damaged(path, reason) from error
 
 
 def _graph(members: Members, manifest: Manifest) -> Graph:
