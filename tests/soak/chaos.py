@@ -57,6 +57,7 @@ class Slot:
         self.log = self._folder / f"slot{self.number}-{self._starts}.log"
         command = ["ip", "netns", "exec", self._namespace, sys.executable, str(RANK), *arguments]
         own = {"SLIPSTREAM_MEMBER_PORT": str(self.port), "OMP_NUM_THREADS": "1"}
+        own["TMPDIR"] = str(temporary(self._folder))
         with self.log.open("wb") as file:
             self.process = subprocess.Popen(
                 command, env={**os.environ, **own, **environ}, stdout=file, stderr=file
@@ -191,14 +192,21 @@ def undisturbed(seed: int, epochs: int) -> dict[str, Any]:
     return json.loads([line for line in done.stdout.splitlines() if line.startswith("{")][-1])
 
 
-def leftovers() -> set[str]:
-    """Return what a job could leave behind in this machine's shared folders."""
-    return {str(path) for folder in ("/dev/shm", "/tmp") for path in Path(folder).iterdir()}
+def temporary(folder: Path) -> Path:
+    """Return the folder for temporary files of the ranks."""
+    return folder / "tmp"
+
+
+def leftovers(folder: Path) -> list[str]:
+    """Return what the job has left; other jobs may use the shared memory of this machine."""
+    here = {str(path) for path in Path("/dev/shm").iterdir() if "slipstream" in path.name}
+    return sorted({*here, *(str(path) for path in temporary(folder).iterdir())})
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
-    before = leftovers()
     with tempfile.TemporaryDirectory(prefix="chaos-") as folder, Lab(LabSpec(hosts=HOSTS)) as lab:
+        temporary(Path(folder)).mkdir()
+        before = leftovers(Path(folder))
         chaos = Chaos(lab, Path(folder), options)
         try:
             chaos.begin()
@@ -210,9 +218,9 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
             last = chaos.finish()
         finally:
             chaos.end()
+        if left := sorted(set(leftovers(Path(folder))) - set(before)):
+            raise ChaosError(f"the job left {left}")
     reference = undisturbed(options.seed, last[0]["passes"])
-    if left := sorted(each for each in leftovers() - before if "slipstream" in each):
-        raise ChaosError(f"the job left {left}")
     digests = {report["digest"] for report in last}
     if len(digests) != 1 or abs(digests.pop() - reference["digest"]) > 1e-6 * reference["digest"]:
         raise ChaosError(f"the weights differ from those without faults: {last}, {reference}")
