@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import subprocess
 import sys
+import weakref
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -134,6 +136,17 @@ def test_a_value_that_the_model_cannot_take_is_said_to_be(build, tmp_path):
 def test_an_input_is_not_given_twice(model, image):
     with pytest.raises(UsageError, match="given twice"):
         model(image, image=image)
+
+
+def test_a_closed_model_keeps_no_graph(compiled, image):
+    model = infer.load(compiled)
+    model(image)
+    graph = weakref.ref(model._package.graph)
+    model.close()
+    gc.collect()
+    assert graph() is None
+    assert model.report.candidates
+    assert model.manifest.outputs
 
 
 def test_closed_models_say_so(compiled, image):

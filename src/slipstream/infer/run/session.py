@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeAlias
@@ -25,7 +25,7 @@ from slipstream.infer.engines import (
     overlapped_runs_of,
 )
 from slipstream.infer.engines.gpu.cards import device_title, parse_device
-from slipstream.infer.graph.graph import Array
+from slipstream.infer.graph.graph import Array, Graph
 from slipstream.infer.machine import usable_cores
 from slipstream.infer.outputs.outputs import LABELS, SCORES
 from slipstream.infer.package.package import Check, Manifest, Package, read
@@ -186,6 +186,9 @@ class Model:
             self._executable.close()
             if self._sharing is not None:
                 self._sharing.executable.close()
+            # The graph has the weights, and callers may keep the closed model.
+            self._package = replace(self._package, make_graph=_closed_graph)
+            self._loaded = replace(self._loaded, package=self._package)
 
     def __enter__(self) -> Model:
         return self
@@ -245,6 +248,10 @@ class Model:
     def _check_open(self) -> None:
         if self._is_closed:
             raise UsageError("the model is closed; load it again")
+
+
+def _closed_graph() -> Graph:
+    raise UsageError("the model is closed; load it again")
 
 
 @dataclass(frozen=True, slots=True)
