@@ -121,7 +121,7 @@ class CardResult:
         batch: Number of rows of a call.
         timings: Timings of all contenders.
         notes: Sentences that say which contenders were left out, and why.
-        failures: Those of `notes` about contenders that failed (default none).
+        failures: Sentences of `notes` about contenders that failed (default none).
     """
 
     model: str

@@ -127,7 +127,7 @@ class InferReport:
         peaks: Peak rate of the cores in operations per second, by precision.
         results: Results of each model.
         notes: Sentences that say which contenders were left out, and why.
-        failures: Those of `notes` about contenders that failed (default none).
+        failures: Sentences of `notes` about contenders that failed (default none).
     """
 
     spec: InferSpec

@@ -23,7 +23,7 @@ class ModelTrial:
         folder: Path of the folder with the model's files.
         tell: Function that receives a line of progress about each step.
         notes: Sentences that say which contenders were left out, and why.
-        failures: Those of `notes` about contenders that failed, although they should run here.
+        failures: Sentences of `notes` about contenders that failed, though they should run here.
     """
 
     model: str
