@@ -26,7 +26,7 @@ from slipstream.errors import AuthError, ConfigError
 PROTOCOL_VERSION = 1
 DIGEST_BYTES = 32
 
-_MAGIC = b"SLIPMEET"
+MAGIC = b"SLIPMEET"
 _NONCE_BYTES = 32
 _PREFIX = struct.Struct("!8sHxx")  # fixed for all versions
 _CLAIM = struct.Struct("!III")
@@ -153,11 +153,11 @@ class Acceptor:
 
 
 def _prefix() -> bytes:
-    return _PREFIX.pack(_MAGIC, PROTOCOL_VERSION)
+    return _PREFIX.pack(MAGIC, PROTOCOL_VERSION)
 
 
 def _check_magic(message: bytes) -> None:
-    if not message.startswith(_MAGIC):
+    if not message.startswith(MAGIC):
         raise ConfigError("it does not speak Slipstream's protocol")
 
 

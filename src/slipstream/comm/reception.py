@@ -16,6 +16,7 @@ import time
 from types import TracebackType
 
 from slipstream.comm.auth import Claim
+from slipstream.comm.doorkeeper import Doorkeeper
 from slipstream.comm.rendezvous import (
     ADDRESS_LIMIT_BYTES,
     TEXT_LIMIT_BYTES,
@@ -83,9 +84,7 @@ class _Reception:
         self._refused_ranks: dict[int, str] = {}
         self._num_refusals = 0
         self._selector = selectors.DefaultSelector()
-        self._server = _listen(meeting)
-        self._server.setblocking(False)
-        self._selector.register(self._server, selectors.EVENT_READ)
+        self._door = Doorkeeper(_listen(meeting), self._selector, self._log_refusal)
 
     def __enter__(self) -> _Reception:
         return self
@@ -97,7 +96,7 @@ class _Reception:
             _log.warning("refused %d more connections", self._num_refusals - _LOGGED_REFUSALS)
         for visitor in self._visitors:
             visitor.connection.close()
-        self._server.close()
+        self._door.close()
         self._selector.close()
 
     def addresses(self) -> list[bytes]:
@@ -121,11 +120,14 @@ class _Reception:
             if now >= self._deadline:
                 return self._missing()
             until = min([self._deadline, *(visitor.deadline for visitor in self._visitors)])
-            for key, _ in self._selector.select(max(0.0, until - now)):
+            has_news = False
+            for key, _ in self._selector.select(self._door.patience(max(0.0, until - now))):
                 if key.data is None:
-                    self._accept()
+                    has_news = True
                 else:
                     self._advance(key.data)
+            for connection, name in self._door.arrivals(has_news):
+                self._admit(connection, name)
             self._refuse_late()
         return ""
 
@@ -159,15 +161,11 @@ class _Reception:
             return f"; MASTER_ADDR is {host!r}, which this host does not know either: {reason}"
         return ""
 
-    def _accept(self) -> None:
-        try:
-            connection, peer = self._server.accept()
-        except OSError:  # the peer closed the connection already
-            return
+    def _admit(self, connection: socket.socket, name: str) -> None:
         strangers = [visitor for visitor in self._visitors if visitor.rank is None]
         if len(strangers) >= _MAX_STRANGERS:
             self._refuse(strangers[0], "it had not proved the job key when more connections came")
-        visitor = _Visitor(connection, f"{peer[0]} port {peer[1]}")
+        visitor = _Visitor(connection, name)
         visitor.begin(self._script(visitor))
         self._visitors.append(visitor)
         self._selector.register(connection, selectors.EVENT_READ, visitor)
@@ -182,6 +180,7 @@ class _Reception:
 
     def _script(self, visitor: _Visitor) -> Script:
         claim = yield from visitor.admit(self._meeting.key)
+        self._door.proved()
         address = yield from visitor.message(ADDRESS_LIMIT_BYTES)
         if refusal := self._judge(claim):
             visitor.answer(Answer.REFUSED, refusal.encode())
@@ -219,9 +218,12 @@ class _Reception:
             del self._ranks[visitor.rank]
             _log.warning("rank %d left the rendezvous: %s", visitor.rank, why)
             return
+        self._log_refusal(visitor.name, why)
+
+    def _log_refusal(self, name: str, why: str) -> None:
         self._num_refusals += 1
         if self._num_refusals <= _LOGGED_REFUSALS:
-            _log.warning("refused a connection from %s: %s", visitor.name, why)
+            _log.warning("refused a connection from %s: %s", name, why)
 
 
 def _listen(meeting: Meeting) -> socket.socket:

@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from slipstream.comm.doorkeeper import Doorkeeper
 from slipstream.comm.elastic.epoch import JobMember, decode, encode
 from slipstream.comm.visitor import Script, Visitor, listening_socket
 from slipstream.errors import ConfigError, SlipstreamError, reason_of
@@ -79,13 +80,13 @@ class MemberListener:
     def __init__(self, key: bytes, host: str, port: int, answer: Answer) -> None:
         self._key = key
         self._answer = answer
-        self._server = _listen(host, port)
-        self.port: int = self._server.getsockname()[1]
+        server = _listen(host, port)
+        self.port: int = server.getsockname()[1]
         self._selector = selectors.DefaultSelector()
+        self._door = Doorkeeper(server, self._selector, self._log_refusal)
         self._bell, self._ring = socket.socketpair()
-        for end in (self._server, self._bell):
-            end.setblocking(False)
-            self._selector.register(end, selectors.EVENT_READ)
+        self._bell.setblocking(False)
+        self._selector.register(self._bell, selectors.EVENT_READ)
         self._tasks: deque[Callable[[], None]] = deque()
         self._changed = threading.Condition()
         self._visitors: list[Arrival] = []  # guarded by _changed
@@ -134,13 +135,16 @@ class MemberListener:
     def _serve(self) -> None:
         sign_of_life = time.monotonic()
         while self._open:
-            for key, _ in self._selector.select(KEEP_ALIVE_SECONDS / 4):
-                if key.fileobj is self._server:
-                    self._accept()
+            has_news = False
+            for key, _ in self._selector.select(self._door.patience(KEEP_ALIVE_SECONDS / 4)):
+                if key.fileobj is self._door.server:
+                    has_news = True
                 elif key.fileobj is self._bell:
                     self._bell.recv(4096)
                 else:
                     self._advance(key.data)
+            for connection, name in self._door.arrivals(has_news):
+                self._admit(connection, name)
             while self._tasks:
                 self._tasks.popleft()()
             now = time.monotonic()
@@ -149,7 +153,7 @@ class MemberListener:
                 self._keep_alive(now)
         for visitor in self._visitors:
             visitor.connection.close()
-        for end in (self._server, self._bell, self._ring):
+        for end in (self._door, self._bell, self._ring):
             end.close()
         self._selector.close()
 
@@ -160,16 +164,12 @@ class MemberListener:
             elif visitor.deadline <= now:
                 self._refuse(visitor, "it did not say in time what it wants")
 
-    def _accept(self) -> None:
-        try:
-            connection, peer = self._server.accept()
-        except OSError:  # the other end closed the connection already
-            return
+    def _admit(self, connection: socket.socket, name: str) -> None:
         strangers = [visitor for visitor in self._visitors if visitor.is_stranger]
         if len(strangers) >= _MAX_STRANGERS:
             self._refuse(strangers[0], "it had not proved the job key when more connections came")
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        visitor = Arrival(connection, f"{peer[0]} port {peer[1]}")
+        visitor = Arrival(connection, name)
         visitor.begin(self._script(visitor))
         with self._changed:
             self._visitors.append(visitor)
@@ -177,6 +177,7 @@ class MemberListener:
 
     def _script(self, visitor: Arrival) -> Script:
         yield from visitor.admit(self._key)
+        self._door.proved()
         while True:
             values = decode((yield from visitor.message(MESSAGE_LIMIT_BYTES)))
             if "engine" in values:
@@ -217,10 +218,13 @@ class MemberListener:
 
     def _refuse(self, visitor: Arrival, why: str) -> None:
         if visitor.is_stranger:
-            self._num_refusals += 1
-            if self._num_refusals <= _LOGGED_REFUSALS:
-                _log.warning("refused a connection from %s: %s", visitor.name, why)
+            self._log_refusal(visitor.name, why)
         self._drop(visitor, why)
+
+    def _log_refusal(self, name: str, why: str) -> None:
+        self._num_refusals += 1
+        if self._num_refusals <= _LOGGED_REFUSALS:
+            _log.warning("refused a connection from %s: %s", name, why)
 
     def _drop(self, visitor: Arrival, why: str) -> None:
         if visitor not in self._visitors:
