@@ -1,7 +1,8 @@
 """A member that leads while another one, before it, may lead as well."""
 
+import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -86,3 +87,46 @@ def test_a_lost_member_is_sent_away_while_others_are_waited_for() -> None:
             waiting.decision(soon(5.0))
     finally:
         listener.close()
+
+
+@pytest.fixture
+def silent() -> Iterator[socket.socket]:
+    """Return a socket whose connections are never answered, so nobody can tell who is dead."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server
+
+
+@pytest.mark.parametrize("joining", [(1, 2, 3), (1, 2)])
+def test_members_that_wait_to_join_are_in_no_other_group(
+    silent: socket.socket, joining: tuple[int, ...]
+) -> None:
+    """Rank 0 has entered an epoch that ranks 1 to 3 have not; they heard of it, and join again."""
+    key = b"k" * 32
+    listener = MemberListener(key, "127.0.0.1", 0, lambda _: None)
+    port = silent.getsockname()[1]
+    members = tuple(member(number, listener.port if number == 0 else port) for number in range(4))
+    standing = Standing(
+        me=members[0],
+        epoch=Epoch(number=2, nonce="", members=members),
+        lost=lambda: {each.uid for each in members[1:]},
+        leaves=False,
+        admits=False,
+        min_ranks=1,
+        max_ranks=4,
+        expected=lambda: (),
+        whole_hosts=False,
+        patience=Patience(4.0),
+    )
+    waiting = [Conversation(members[0].place, key, 5.0) for _ in joining]
+    for conversation, number in zip(waiting, joining, strict=True):
+        conversation.say({"ask": "join", "member": members[number]})
+    try:
+        if len(joining) == 3:
+            assert Leader(standing, listener, key).form().epoch.members == members[:1]
+        else:
+            with pytest.raises(TooFewRanksError):
+                Leader(standing, listener, key).form()
+    finally:
+        listener.close()
+        for conversation in waiting:
+            conversation.__exit__()

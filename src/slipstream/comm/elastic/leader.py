@@ -71,7 +71,8 @@ class Leader:
 
     def _may_follow(self) -> bool:
         """Return whether a member before this one is not known to be dead."""
-        first = next(each for each in self._base().members if each.uid not in self._dead)
+        gone = self._gone()
+        first = next(each for each in self._base().members if each.uid not in gone)
         return first.uid != self._standing.me.uid
 
     def _base(self) -> Epoch:
@@ -123,16 +124,24 @@ class Leader:
                 self._dead.add(member.uid)
             self._probe_at[member.uid] = time.monotonic() + _PROBE_SECONDS
 
+    def _gone(self) -> set[str]:
+        """Return the members that are in no group of survivors, and can never be in one again.
+
+        A member that waits here to join has forgotten its epoch: it has heard that a later one
+        exists, which perhaps the others have never heard of.
+        """
+        return self._dead | {each.member.uid for each in self._listener.arrivals("join")}
+
     def _has_everybody(self) -> bool:
         """Return whether every member has come or is lost; those that live are waited for."""
-        lost = {*self._dead, *self._standing.lost()}
+        lost = {*self._gone(), *self._standing.lost()}
         return all(member.uid in lost for member in self._missing())
 
     def _may_go_on(self) -> bool:
         """Return whether no other group of survivors can go on as well."""
         base = self._base()
-        here = {self._standing.me.uid, *self._present()}
-        if all(member.uid in here or member.uid in self._dead for member in base.members):
+        here, gone = {self._standing.me.uid, *self._present()}, self._gone()
+        if all(member.uid in here or member.uid in gone for member in base.members):
             return True
         majority = 2 * len(here) > len(base.members)
         return majority or (2 * len(here) == len(base.members) and base.leader.uid in here)
