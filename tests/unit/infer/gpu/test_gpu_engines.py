@@ -14,6 +14,7 @@ import torch
 from slipstream.errors import UnsupportedError, UsageError
 from slipstream.infer.accuracy.accuracy import Comparison
 from slipstream.infer.engines import ENGINES, Recipe
+from slipstream.infer.engines.compiled_module import CompiledModule
 from slipstream.infer.engines.gpu.inductor import product_settings
 from slipstream.infer.engines.gpu.onnxruntime import TENSORRT, OnnxRuntimeOnGpu, tensorrt_folder
 from slipstream.infer.engines.onnxruntime import plain_session
@@ -146,3 +147,21 @@ def test_what_rounds_less_than_float32_is_not_called_so():
     """TensorRT computes float32 as TF32 on recent GPUs, so it offers no fp32."""
     assert "fp32" not in TENSORRT.precisions()
     assert {"tf32", "fp16", "int8"} <= set(TENSORRT.precisions())
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of PyTorch's own modules
+def test_every_module_of_a_class_is_compiled():
+    """PyTorch ran the ninth one uncompiled, because modules of a class shared a limit."""
+    import torch._dynamo
+
+    modules = [torch.nn.Sequential(torch.nn.Linear(4, 4)).eval() for _ in range(2)]
+    x = torch.ones(1, 4)
+    limits = torch._dynamo.config.patch(recompile_limit=1, fail_on_recompile_limit_hit=True)
+    with limits, product_settings("ieee", autotunes=False):
+        for module in modules:
+            compiled = CompiledModule(module)
+            torch.testing.assert_close(compiled(x), module(x))
+            compiled.close()
+            compiled.close()
+            with pytest.raises(UsageError, match="closed"):
+                compiled(x)
