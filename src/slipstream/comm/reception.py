@@ -16,7 +16,8 @@ import time
 from types import TracebackType
 
 from slipstream.comm.auth import Claim
-from slipstream.comm.doorkeeper import Doorkeeper
+from slipstream.comm.door.doorkeeper import Doorkeeper
+from slipstream.comm.door.visitor import STRANGER_SECONDS, Script, Visitor, listening_socket
 from slipstream.comm.rendezvous import (
     ADDRESS_LIMIT_BYTES,
     TEXT_LIMIT_BYTES,
@@ -24,7 +25,6 @@ from slipstream.comm.rendezvous import (
     Meeting,
     pack,
 )
-from slipstream.comm.visitor import STRANGER_SECONDS, Script, Visitor, listening_socket
 from slipstream.errors import AuthError, ConfigError, PeerTimeoutError, SlipstreamError, reason_of
 
 # Chosen by hand, not measured.

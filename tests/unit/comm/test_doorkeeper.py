@@ -11,7 +11,7 @@ from contextlib import ExitStack
 import pytest
 
 from slipstream.comm.auth import MAGIC
-from slipstream.comm.doorkeeper import Arriving, Doorkeeper
+from slipstream.comm.door.doorkeeper import Arriving, Doorkeeper
 
 
 class Entrance:

@@ -16,9 +16,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from slipstream.comm.doorkeeper import Doorkeeper
+from slipstream.comm.door.doorkeeper import Doorkeeper
+from slipstream.comm.door.visitor import Script, Visitor, listening_socket
 from slipstream.comm.elastic.epoch import JobMember, decode, encode
-from slipstream.comm.visitor import Script, Visitor, listening_socket
 from slipstream.errors import ConfigError, SlipstreamError, reason_of
 
 MESSAGE_LIMIT_BYTES = 4 << 20  # an epoch with 10,000 members takes about 1.5 MB
