@@ -10,6 +10,8 @@
 #   make sanitize   the C++ tests again under ASAN+UBSAN and under TSAN; records that all passed
 #   make sanitize-share  those of them that changed since then, and a third, another at each commit
 #   make soak       tests of two hours: kills during saves, chaos, faults every 30 s, false alarms
+#   make fuzz       libFuzzer on what reads the bytes of peers and strangers (needs clang 19): ten
+#                   minutes for each target, SECONDS=60 for one
 #   make check      formatters, linters, types, layers, sizes, golden stub
 #   make bench      collectives beside gloo and Open MPI, on this machine: slipstream bench comm
 #   make bench-core the parts of the engine, without Python
@@ -21,6 +23,7 @@ JOBS        ?= $(shell nproc)
 PYTEST_ARGS ?=
 SHARE       ?= commit
 SOAK_ARGS   ?=
+SECONDS     ?= 600
 
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -39,7 +42,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 CXX_SOURCES := $(shell find core bindings kernels plugin relay -name '*.cc' -o -name '*.h' -o -name CMakeLists.txt)
 
-.PHONY: all setup demo demo-lab tour test test-all test-cxx test-python sanitize sanitize-share soak check format golden bench bench-core wheel docs clean
+.PHONY: all setup demo demo-lab tour test test-all test-cxx test-python sanitize sanitize-share soak fuzz check format golden bench bench-core wheel docs clean
 all: $(STAMPS)/package
 
 # ---- set-up ----------------------------------------------------------------------------------
@@ -147,6 +150,11 @@ soak: $(STAMPS)/test
 	$(PY) tests/soak/chaos.py --events 200 $(SOAK_ARGS)
 	$(PY) tests/soak/faults.py $(SOAK_ARGS)
 	$(PY) tests/soak/false_alarms.py $(SOAK_ARGS)
+	$(PY) tests/soak/strangers.py $(SOAK_ARGS)
+
+fuzz: $(STAMPS)/venv
+	@$(PYTHON) tools/system_packages.py fuzz
+	$(PY) tools/fuzz.py --seconds $(SECONDS) $(TARGETS)
 
 bench: $(STAMPS)/test
 	for ranks in 2 4; do \

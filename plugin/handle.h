@@ -10,8 +10,6 @@
 
 namespace slipstream::nccl {
 
-class SendComm;
-
 constexpr std::size_t kMaxEndpoints = 4;
 
 /// The handle of a listening comm, which NCCL copies to the sender. NCCL passes the same copy to
@@ -27,7 +25,9 @@ struct Handle {
   std::uint32_t epoch = 0;  ///< random, so that a port that is used again refuses old handles
   std::uint32_t rank = 0;   ///< of the receiver, for messages; kUnknownRank if it has none
   std::array<Endpoint, kMaxEndpoints> endpoints{};
-  SendComm* connecting = nullptr;
+  /// Number of the attempt to connect, in the process that connects; 0: there is none. A number
+  /// from another process finds no attempt, since numbers are random.
+  std::uint64_t attempt = 0;
 
   static constexpr std::uint64_t kMagic = 0x314c43434e50494c;  // "LIPNCCL1"
   static constexpr std::uint32_t kUnknownRank = ~std::uint32_t{0};

@@ -70,12 +70,12 @@ std::unique_ptr<ListenComm> Plugin::listen(int number, Handle& handle) {
 }
 
 std::unique_ptr<SendComm> Plugin::connect(Handle& handle) {
-  std::unique_ptr<SendComm> comm(std::exchange(handle.connecting, nullptr));
+  std::unique_ptr<SendComm> comm = state().attempts.take(std::exchange(handle.attempt, 0));
   if (comm == nullptr) comm = std::make_unique<SendComm>(state().options, handle, log_);
   comm->drive();
   comm->check();
   if (!comm->is_connected()) {
-    handle.connecting = comm.release();
+    handle.attempt = state().attempts.keep(std::move(comm));
     return nullptr;
   }
   state().workers.add(*comm);

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "attempts.h"
 #include "devices.h"
 #include "nccl_net.h"
 #include "options.h"
@@ -46,6 +47,7 @@ class Plugin {
     Options options;
     std::vector<Device> devices;
     Workers workers;
+    Attempts attempts{};
   };
   State& state();
 

@@ -92,6 +92,15 @@ GROUPS: dict[str, tuple[Package, ...]] = {
             required=False,
         ),
     ),
+    "fuzz": (
+        Package("clang-19", "fuzzers of wire parsers", program("clang++-19"), required=False),
+        Package(
+            "libclang-rt-19-dev",
+            "libFuzzer and its sanitizers",
+            file("/usr/lib/llvm-19/lib/clang/19/lib/linux"),
+            required=False,
+        ),
+    ),
     "bench": (
         Package("libbenchmark-dev", "benchmarks of the engine's parts", library("benchmark")),
     ),

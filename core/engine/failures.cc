@@ -153,6 +153,13 @@ void Failures::unreachable(std::uint32_t rank, const std::string& reason) {
   if (!peer.gone()) peer_gone(peer, concat("is gone: ", peer.why_cut, "; ", reason));
 }
 
+void Failures::break_off(Peer& peer, const Frame& frame, const std::string& why) {
+  peer_gone(peer, concat("breaks the protocol: it sent a frame of kind ",
+                         static_cast<int>(frame.kind), " ", why,
+                         "; install the same Slipstream on all hosts, set SLIPSTREAM_TLS=1 if the "
+                         "network may change bytes, or report it"));
+}
+
 void Failures::peer_gone(Peer& peer, const std::string& reason) {
   const bool expected = peer.left() || world_.closed;
   const std::string name = world_.name_of(peer.rank());

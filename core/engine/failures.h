@@ -34,6 +34,8 @@ class Failures {
 
   void stream_lost(std::uint32_t rank, std::uint32_t stream, const std::string& reason);
   void stream_opened(std::uint32_t rank, std::uint32_t stream);
+  /// Gives up a peer that breaks the protocol; `why` is the end of a sentence about its frame.
+  void break_off(Peer& peer, const Frame& frame, const std::string& why);
   /// No path to the rank is left.
   void unreachable(std::uint32_t rank, const std::string& reason);
 

@@ -56,8 +56,18 @@ void Messages::start_receive(const std::shared_ptr<Operation>& operation) {
   match(operation, std::move(early));
 }
 
+/// Whether a frame has the payload that it announces; if not, the peer is given up.
+bool Messages::check_size(Peer& peer, const Frame& frame, std::span<const std::byte> payload) {
+  const std::uint64_t expected = frame.kind == FrameKind::kEager ? frame.offset : 0;
+  if (payload.size() == expected) return true;
+  failures_.break_off(peer, frame,
+                      concat("with ", payload.size(), " bytes; it announces ", expected));
+  return false;
+}
+
 void Messages::on_message(Peer& peer, Group& group, const Frame& frame,
                           std::span<const std::byte> payload) {
+  if (!check_size(peer, frame, payload)) return;
   Early early{peer.rank(), frame, {payload.begin(), payload.end()}};
   const std::uint32_t from = group.index_of(peer.rank());
   const auto receive = std::ranges::find_if(group.receives, [&](const auto& operation) {
@@ -99,7 +109,12 @@ void Messages::match(const std::shared_ptr<Operation>& receive, Early&& message)
     return operations_.fail(receive, Error(ErrorKind::kPeer, concat(world_.name_of(peer.rank()),
                                                                     " ", peer.why_gone())));
   }
-  group.receiving[{from, message.frame.sequence}] = receive;
+  if (!group.receiving.try_emplace({from, message.frame.sequence}, receive).second) {
+    operations_.fail(receive, Error(ErrorKind::kPeer, "the sender used its number twice"));
+    return failures_.break_off(
+        peer, message.frame,
+        concat("for message ", message.frame.sequence, ", whose number it has used before"));
+  }
   Frame post = world_.frame_for(FrameKind::kPost, group, message.frame.sequence);
   post.flags = kPointToPoint;
   peer.send_control(post, {});
@@ -109,6 +124,10 @@ void Messages::on_post(Peer& peer, Group& group, const Frame& frame) {
   const auto found = group.sending.find({group.index_of(peer.rank()), frame.sequence});
   if (found == group.sending.end()) return;
   const std::shared_ptr<Operation> send = found->second;
+  if (std::exchange(send->is_asked_for, true)) {
+    return failures_.break_off(
+        peer, frame, concat("for message ", frame.sequence, ", which it has asked for before"));
+  }
   for (std::uint32_t segment = 0; segment < send->num_segments(0); ++segment) {
     peer.send_segment({send, 0, segment});
   }

@@ -25,6 +25,7 @@ class Messages {
   void on_post(Peer& peer, Group& group, const Frame& frame);
 
  private:
+  bool check_size(Peer& peer, const Frame& frame, std::span<const std::byte> payload);
   void match(const std::shared_ptr<Operation>& receive, Early&& message);
   void check_possible(const std::shared_ptr<Operation>& operation);
 

@@ -97,7 +97,8 @@ class Operation {
   [[nodiscard]] bool cancelled() const { return cancelled_; }
   void cancel() { cancelled_ = true; }
 
-  bool is_bulk = false;  ///< whether it moves much data over the network
+  bool is_bulk = false;       ///< whether it moves much data over the network
+  bool is_asked_for = false;  ///< a large message whose receiver has posted it
   TimePoint submitted{}, started{}, deadline{}, progressed{}, probed{}, report_at{};
   std::optional<StallReport> reported;  ///< the last report
 

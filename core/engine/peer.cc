@@ -197,7 +197,9 @@ bool Peer::has_unacknowledged() const {
 void Peer::drop_acknowledged_control(std::uint64_t number) {
   while (unsent_ > 0 && control_.front().frame.control <= number) {
     // This may acknowledge an earlier copy, while the link still refers to the last one.
-    if (control_.front().is_repeated) link_->forget(control_.front().payload);
+    if (control_.front().is_repeated || link_->holds(control_stream_)) {
+      link_->forget(control_.front().payload);
+    }
     control_.pop_front();
     --unsent_;
   }
@@ -217,12 +219,16 @@ bool Peer::accept(const Frame& frame, std::uint32_t stream, TimePoint now) {
   return true;
 }
 
-void Peer::acknowledge_segments(const Frame& frame, TimePoint now) {
+bool Peer::acknowledge_segments(const Frame& frame, TimePoint now) {
   const std::uint32_t stream = frame.stream;
   // The count of a connection that was lost says nothing about the present one.
-  if (stream >= streams_.size() || frame.sequence != link_->tag(stream)) return;
+  if (stream >= streams_.size() || frame.sequence != link_->tag(stream)) return true;
   const std::uint64_t count = frame.offset;
   Stream& acknowledged = streams_[stream];
+  // The memory of an acknowledged segment is free, so a half-written one must not be among them.
+  const std::size_t in_flight = acknowledged.unacknowledged.size();
+  const std::size_t written = in_flight - (in_flight > 0 && link_->holds(stream) ? 1 : 0);
+  if (count > acknowledged.acknowledged + written) return !link_->alive(stream);
   if (count > acknowledged.acknowledged) {
     acknowledged.pace.acknowledged(count - acknowledged.acknowledged, now);
   }
@@ -233,6 +239,7 @@ void Peer::acknowledge_segments(const Frame& frame, TimePoint now) {
     delivered_ += segment.bytes;
     if (!source_.is_cancelled(segment)) source_.segment_done(segment);
   }
+  return true;
 }
 
 void Peer::send_acknowledgements(bool all) {

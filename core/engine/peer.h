@@ -91,7 +91,8 @@ class Peer {
 
   /// Returns false if the frame is a repetition, which is sent after a stream has died.
   bool accept(const Frame& frame, std::uint32_t stream, TimePoint now);
-  void acknowledge_segments(const Frame& frame, TimePoint now);
+  /// Returns false if the peer acknowledges segments that were not sent.
+  [[nodiscard]] bool acknowledge_segments(const Frame& frame, TimePoint now);
   /// Sends the acknowledgements that are due. Control frames are acknowledged only if there are
   /// many of them, or with `all`.
   void send_acknowledgements(bool all);
@@ -103,8 +104,8 @@ class Peer {
   std::string why_cut;  ///< the reason of the last loss
 
   // The eager pool: bytes that a receiver keeps for operations that it has not posted yet.
-  std::uint64_t eager_sent = 0, eager_credited = 0;      // sent by this rank
-  std::uint64_t eager_consumed = 0, eager_reported = 0;  // sent by the peer
+  std::uint64_t eager_sent = 0, eager_credited = 0;                         // sent by this rank
+  std::uint64_t eager_arrived = 0, eager_consumed = 0, eager_reported = 0;  // sent by the peer
 
   [[nodiscard]] TimePoint heard() const { return heard_; }
   void forgive_silence(TimePoint now) {

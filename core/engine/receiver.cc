@@ -89,7 +89,10 @@ void Receiver::arrived(std::uint32_t rank, std::uint32_t stream, const Frame& fr
   if (!peer.accept(frame, stream, world_.now)) return;
   switch (frame.kind) {
     case FrameKind::kAck:
-      return peer.acknowledge_segments(frame, world_.now);
+      if (peer.acknowledge_segments(frame, world_.now)) return;
+      return failures_.break_off(peer, frame,
+                                 concat("for ", frame.offset, " segments of stream ", frame.stream,
+                                        ", which were not sent"));
     case FrameKind::kCredit:
       peer.eager_credited = frame.offset;
       return;
@@ -103,6 +106,14 @@ void Receiver::arrived(std::uint32_t rank, std::uint32_t stream, const Frame& fr
       return streams_.on_report(peer, frame);
     default:
       break;
+  }
+  if (is_eager(frame)) {
+    peer.eager_arrived += sizeof(Frame) + payload.size();
+    if (peer.eager_arrived - peer.eager_consumed > world_.options.eager_pool_bytes) {
+      return failures_.break_off(
+          peer, frame,
+          concat("for which its pool of ", world_.options.eager_pool_bytes, " bytes has no room"));
+    }
   }
   Group* group = world_.group_with(frame.group);
   if (group == nullptr) return on_unknown_group(peer, frame, payload);

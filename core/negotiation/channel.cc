@@ -18,6 +18,8 @@ constexpr std::uint64_t kMostDoubledBytes = 1 << 20;
 constexpr Nanoseconds kNudgeAfter = 100us;
 constexpr std::size_t kBlockBytes = 1024;  // bytes of each text in the first exchange
 constexpr std::size_t kInBlock = kBlockBytes - sizeof(std::uint64_t);
+/// Bytes of a rank's text. Ten thousand tensors take about one MB.
+constexpr std::uint64_t kMostTextBytes = std::uint64_t{256} << 20U;
 constexpr int kPriority = 1 << 20;
 
 /// The group's ranks in an order in which the ranks of a host and of a rack are adjacent, so that
@@ -135,6 +137,10 @@ std::vector<std::string> Channel::gather(const std::string& own) {
     const char* const theirs = blocks.data() + from * kBlockBytes;
     std::uint64_t bytes = 0;
     std::memcpy(&bytes, theirs, sizeof bytes);
+    if (bytes > kMostTextBytes) {
+      fail(ErrorKind::kPeer, "rank ", ranks_[from], " of group '", name_, "' announces ", bytes,
+           " bytes about its tensors; allowed: at most ", kMostTextBytes);
+    }
     rests[from] = bytes - std::min<std::uint64_t>(bytes, kInBlock);
     texts[ranks_[from]].assign(theirs + sizeof bytes, bytes - rests[from]);
   }

@@ -134,6 +134,10 @@ void Rounds::collect_ready(std::span<const std::uint64_t> ready, Outcome& outcom
   std::unordered_map<std::uint64_t, std::vector<std::uint32_t>> units;
   std::vector<std::uint32_t> order;
   for_each_bit(ready, [&](std::uint32_t number) {
+    if (!table_.has(number)) {
+      fail(ErrorKind::kPeer, "another rank of group '", channel_.name(), "' has submitted tensor ",
+           number, ", which no rank has described");
+    }
     const std::uint64_t hash = table_[number].metadata.fused_hash;
     if (hash != 0) {
       auto& members = units[hash];

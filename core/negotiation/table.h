@@ -26,6 +26,10 @@ class TensorTable {
   /// Number of words of a set of all numbers.
   [[nodiscard]] std::size_t num_words() const;
   [[nodiscard]] std::optional<std::uint32_t> find(const std::string& name) const;
+  /// Whether a tensor has this number.
+  [[nodiscard]] bool has(std::uint32_t number) const {
+    return number < entries_.size() && entries_[number].has_value();
+  }
   Entry& operator[](std::uint32_t number) { return *entries_[number]; }
   const Entry& operator[](std::uint32_t number) const { return *entries_[number]; }
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
 #include <functional>
 #include <map>
 #include <random>
@@ -10,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "negotiation/channel.h"
 #include "test/negotiation_world.h"
 
 namespace slipstream::test {
@@ -564,6 +566,33 @@ TEST(negotiation, rounds_cross_between_hosts_no_more_often_than_hosts_need) {
     constexpr std::uint64_t kMessages = 2;  // log2 of the hosts, of two words each
     EXPECT_EQ(elsewhere(rank) - before[rank], more * kMessages * 2 * sizeof(std::uint64_t));
   }
+}
+
+/// The group in which the ranks of a negotiation exchange words and texts.
+std::shared_ptr<Group> group_of_negotiation(EngineRank& self) {
+  return self.engine->make_group("negotiation of world", {0, 1});
+}
+
+TEST(negotiation, a_text_that_is_too_long_is_refused_before_there_is_memory_for_it) {
+  EngineWorld world(2);
+  world.each([](EngineRank& self) {
+    if (self.rank == 0) {
+      Channel channel(*self.engine, *self.world);
+      EXPECT_NE(error_of([&] { channel.gather("text"); }).find("announces 1152921504606846976"),
+                std::string::npos);
+      return;
+    }
+    const auto group = group_of_negotiation(self);
+    std::vector<char> block(1024), blocks(2048);
+    const std::uint64_t announced = std::uint64_t{1} << 60U;
+    std::memcpy(block.data(), &announced, sizeof announced);
+    Request request;
+    request.collective = Collective::kAllGather;
+    request.input = block.data();
+    request.output = blocks.data();
+    request.receive_counts = {1024, 1024};
+    self.run(group, request);
+  });
 }
 
 }  // namespace

@@ -33,6 +33,9 @@ class Link {
   /// Whether send() copies the payload to a place where the peer is sure to find it. Such segments
   /// need no acknowledgement and are never sent again.
   [[nodiscard]] virtual bool copies_payload() const = 0;
+  /// Whether a frame that send() accepted is only half written, so that its payload is still needed
+  /// and the peer cannot have it yet.
+  [[nodiscard]] virtual bool holds(std::uint32_t /*stream*/) const { return false; }
   /// Makes the transport stop reading and writing this memory before it returns. Frames in flight
   /// that refer to it are completed from a copy. Payload that arrives for it is discarded, but its
   /// frame is still announced, with an empty payload, because acknowledgements count frames.

@@ -269,6 +269,23 @@ TEST_P(Trouble, GarbageIsRefusedAndDoesNoHarm) {
   net.close_listen(listening);
 }
 
+TEST_P(Trouble, AHandleWithAnAttemptOfAnotherProcessBeginsAnAttempt) {
+  constexpr std::size_t kAttempt = 96;  // behind the magic, two numbers and four endpoints
+  HandleBytes handle{};
+  void* const listening = listen(handle);
+  for (std::size_t i = kAttempt; i < kAttempt + 8; ++i) handle[i] = std::byte{0x41};
+  void* sender = nullptr;
+  void* receiver = nullptr;
+  until([&] {
+    if (sender == nullptr) EXPECT_EQ(net.connect(handle, &sender), Result::kSuccess) << logged();
+    if (receiver == nullptr) net.accept(listening, &receiver, nullptr);
+    return sender != nullptr && receiver != nullptr;
+  });
+  net.close_send(sender);
+  net.close_receive(receiver);
+  net.close_listen(listening);
+}
+
 TEST_P(Trouble, AHandleThatIsNotOursIsRefused) {
   HandleBytes handle{};
   void* comm = nullptr;

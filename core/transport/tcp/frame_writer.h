@@ -17,6 +17,8 @@ class FrameWriter {
 
   /// False after the channel found no room for all bytes in the socket, until resume().
   [[nodiscard]] bool ready() const noexcept { return !blocked_ && !failed(); }
+  /// Whether a frame is partly written.
+  [[nodiscard]] bool holds() const noexcept { return holding_; }
   /// Accepts the whole frame with its payload, or returns false and accepts nothing.
   bool send(const Frame& frame, std::span<const std::byte> payload);
   /// Writes the held frame once the socket has room again. Returns whether ready() became true.
@@ -36,7 +38,7 @@ class FrameWriter {
   std::span<const std::byte> payload_;
   std::size_t written_ = 0;       // written bytes of the frame and its payload
   bool blocked_ = false;          // until the socket has room
-  bool holding_ = false;          // whether a frame is partly written
+  bool holding_ = false;          // see holds()
   std::vector<std::byte> owned_;  // a held payload whose memory was forgotten
 };
 

@@ -15,8 +15,13 @@
 namespace slipstream {
 namespace {
 
-constexpr int kBacklog = 4096;             // the kernel limits it to net.core.somaxconn
-constexpr int kAcceptsPerCall = 16;        // limited, so that a flood leaves time for the streams
+constexpr int kBacklog = 4096;        // the kernel limits it to net.core.somaxconn
+constexpr int kAcceptsPerCall = 16;   // limited, so that a flood leaves time for the streams
+constexpr int kAcceptsPerLook = 256;  // the same during a flood
+// A flood is more than a quarter of `max_unfinished` unproved connections in this time; chosen by
+// hand.
+constexpr Clock::duration kCountTime = 250ms;
+constexpr Clock::duration kLookTime = 50ms;  // time between two looks during a flood
 constexpr Clock::duration kPause = 100ms;  // time before accepting again after descriptors ran out
 
 void set_option(int fd, int level, int option) {
@@ -59,13 +64,15 @@ Descriptor listen_on(const std::string& text, bool may_be_tentative) {
 class Listener::Door final : public Watcher {
  public:
   Door(Listener& listener, Descriptor socket) : listener_(listener), socket_(std::move(socket)) {
-    listener_.poller_.watch(socket_.get(), *this);
+    watch();
   }
-  ~Door() override { listener_.poller_.unwatch(socket_.get()); }
+  ~Door() override { unwatch(); }
 
   bool on_events(std::uint32_t /*events*/, Sink& /*sink*/) override {
     return listener_.accept_some(socket_.get());
   }
+  void watch() { listener_.poller_.watch(socket_.get(), *this); }
+  void unwatch() noexcept { listener_.poller_.unwatch(socket_.get()); }
   [[nodiscard]] int fd() const noexcept { return socket_.get(); }
 
  private:
@@ -76,16 +83,21 @@ class Listener::Door final : public Watcher {
 class Listener::Visitor final : public Watcher {
  public:
   Visitor(Poller& poller, Descriptor socket, const SocketAddress& from, Opening opening)
-      : poller_(poller), socket_(std::move(socket)), from_(from), opening_(std::move(opening)) {
-    poller_.watch(socket_.get(), *this);
-  }
+      : poller_(poller), socket_(std::move(socket)), from_(from), opening_(std::move(opening)) {}
   ~Visitor() override {
-    if (socket_) poller_.unwatch(socket_.get());
+    if (socket_ && watched_) poller_.unwatch(socket_.get());
   }
 
   bool on_events(std::uint32_t /*events*/, Sink& /*sink*/) override {
-    progress_ = opening_.advance(socket_.get());
+    advance();
     return false;
+  }
+  void advance() {
+    if (progress_ == Handshake::Progress::kPending) progress_ = opening_.advance(socket_.get());
+  }
+  /// Has advance() called when the socket has news, from now on.
+  void watch() {
+    if (!std::exchange(watched_, true)) poller_.watch(socket_.get(), *this);
   }
   /// The state of the handshake; an overdue one fails here.
   Handshake::Progress check(TimePoint now) {
@@ -94,7 +106,7 @@ class Listener::Visitor final : public Watcher {
     return progress_;
   }
   Connection take_connection() {
-    poller_.unwatch(socket_.get());
+    if (watched_) poller_.unwatch(socket_.get());
     return opening_.take_connection(std::move(socket_));
   }
   [[nodiscard]] const Opening& opening() const noexcept { return opening_; }
@@ -105,6 +117,7 @@ class Listener::Visitor final : public Watcher {
   Descriptor socket_;
   const SocketAddress from_;
   Opening opening_;
+  bool watched_ = false;
   Handshake::Progress progress_ = Handshake::Progress::kPending;
 };
 
@@ -135,12 +148,14 @@ std::vector<Listener::Arrival> Listener::settle() {
     accept_again_ = TimePoint::max();
     for (const auto& door : doors_) poller_.call_again(door->fd());
   }
+  if (now >= look_at_) look(now);
   std::erase_if(visitors_, [&](const auto& visitor) {
     switch (visitor->check(now)) {
       case Handshake::Progress::kPending:
         return false;
       case Handshake::Progress::kDone:
         arrivals.push_back({visitor->opening().handshake().hello(), visitor->take_connection()});
+        if (unproved_ > 0) --unproved_;
         return true;
       default:
         refusals_(visitor->name(), visitor->opening().reason());
@@ -151,7 +166,7 @@ std::vector<Listener::Arrival> Listener::settle() {
 }
 
 TimePoint Listener::next_event() const {
-  TimePoint next = accept_again_;
+  TimePoint next = std::min(accept_again_, look_at_);
   for (const auto& visitor : visitors_) next = std::min(next, visitor->opening().deadline());
   return next;
 }
@@ -159,7 +174,42 @@ TimePoint Listener::next_event() const {
 void Listener::close() noexcept {
   doors_.clear();
   visitors_.clear();
-  accept_again_ = TimePoint::max();
+  accept_again_ = look_at_ = TimePoint::max();
+}
+
+void Listener::count_unproved(TimePoint now) {
+  const std::size_t many = options_.max_unfinished / 4;
+  if (now - counted_from_ >= kCountTime) {
+    were_few_ = unproved_ <= many;
+    counted_from_ = now;
+    unproved_ = 0;
+  }
+  if (++unproved_ <= many) return;
+  were_few_ = false;
+  if (!is_flooded()) begin_flood(now);
+}
+
+void Listener::begin_flood(TimePoint now) {
+  look_at_ = now + kLookTime;
+  for (const auto& door : doors_) door->unwatch();
+}
+
+void Listener::end_flood() {
+  look_at_ = TimePoint::max();
+  for (const auto& door : doors_) door->watch();
+  for (const auto& visitor : visitors_) visitor->watch();
+}
+
+/// Advances all connections, and accepts those that have come since the last look. A connection
+/// that has sent something wrong meanwhile never counts among the unfinished ones.
+void Listener::look(TimePoint now) {
+  look_at_ = now + kLookTime;
+  for (const auto& visitor : visitors_) visitor->advance();
+  for (const auto& door : doors_) {
+    for (int i = 0; i < kAcceptsPerLook / kAcceptsPerCall && accept_some(door->fd()); ++i) {
+    }
+  }
+  if (were_few_ || now - counted_from_ >= kCountTime) end_flood();
 }
 
 /// Returns whether more connections may be waiting.
@@ -194,11 +244,22 @@ bool Listener::pause_accepting(int error) {
 
 void Listener::admit(Descriptor socket, const SocketAddress& from) {
   set_option(socket.get(), IPPROTO_TCP, TCP_NODELAY);
+  const TimePoint now = Clock::now();
+  count_unproved(now);
+  Handshake handshake =
+      Handshake::accept(self_, options_.purpose, options_.admit, now + options_.handshake_deadline);
+  auto visitor = std::make_unique<Visitor>(poller_, std::move(socket), from,
+                                           Opening(TlsEnd::kAcceptor, std::move(handshake)));
+  if (is_flooded()) {
+    visitor->advance();
+    if (visitor->check(now) == Handshake::Progress::kFailed) {
+      return refusals_(visitor->name(), visitor->opening().reason());
+    }
+  } else {
+    visitor->watch();
+  }
   make_room();
-  Handshake handshake = Handshake::accept(self_, options_.purpose, options_.admit,
-                                          Clock::now() + options_.handshake_deadline);
-  visitors_.push_back(std::make_unique<Visitor>(poller_, std::move(socket), from,
-                                                Opening(TlsEnd::kAcceptor, std::move(handshake))));
+  visitors_.push_back(std::move(visitor));
 }
 
 /// Drops the oldest visitor if there are too many. Visitors that have sent nothing go first.

@@ -20,6 +20,10 @@ namespace slipstream {
 
 /// Listens, and accepts only peers that prove the job key. A stranger costs one descriptor until
 /// the deadline of its handshake, and delays nobody.
+///
+/// If many connections come that prove nothing, the listener stops waiting for them, and looks at
+/// all of them together every 50 ms. So a flood of strangers wakes the driver seldom, and ranks
+/// that connect meanwhile take three looks.
 class Listener {
  public:
   struct Options {
@@ -50,6 +54,8 @@ class Listener {
   /// The time at which settle() must be called even if nothing arrives; TimePoint::max() for never.
   [[nodiscard]] TimePoint next_event() const;
   void close() noexcept;
+  /// Whether connections are looked at only from time to time, because of many strangers.
+  [[nodiscard]] bool is_flooded() const noexcept { return look_at_ != TimePoint::max(); }
 
  private:
   class Door;     // a listening socket
@@ -58,6 +64,10 @@ class Listener {
   bool accept_some(int fd);
   bool pause_accepting(int error);
   void admit(Descriptor socket, const SocketAddress& from);
+  void count_unproved(TimePoint now);
+  void begin_flood(TimePoint now);
+  void end_flood();
+  void look(TimePoint now);
   void make_room();
 
   Poller& poller_;
@@ -70,6 +80,10 @@ class Listener {
   std::vector<std::unique_ptr<Visitor>> visitors_;  // with the oldest first
   TimePoint accept_again_ = TimePoint::max();       // set while there are no descriptors left
   bool starved_ = false;                            // no descriptors left, and this was logged
+  TimePoint counted_from_{};                        // beginning of the present count
+  std::size_t unproved_ = 0;              // connections since then, without those that were proved
+  bool were_few_ = true;                  // in the previous count
+  TimePoint look_at_ = TimePoint::max();  // during a flood: time of the next look
 };
 
 }  // namespace slipstream

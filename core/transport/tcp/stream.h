@@ -28,6 +28,7 @@ class Stream final : public Watcher {
 
   [[nodiscard]] bool alive() const noexcept { return socket_ && !writer_.failed(); }
   [[nodiscard]] bool ready() const noexcept { return socket_ && writer_.ready(); }
+  [[nodiscard]] bool holds() const noexcept { return socket_ && writer_.holds(); }
   bool send(const Frame& frame, std::span<const std::byte> payload);
   void forget(std::span<const std::byte> memory);
   /// Closes the connection at once without telling anybody; nothing is delivered any more.

@@ -33,6 +33,9 @@ class TcpLink final : public Link {
   [[nodiscard]] std::uint32_t num_streams() const override;
   [[nodiscard]] bool alive(std::uint32_t stream) const override;
   [[nodiscard]] bool ready(std::uint32_t stream) const override;
+  [[nodiscard]] bool holds(std::uint32_t stream) const override {
+    return streams_[stream]->holds();
+  }
   bool send(std::uint32_t stream, const Frame& frame, std::span<const std::byte> payload) override;
   [[nodiscard]] bool copies_payload() const override { return false; }
   void forget(std::span<const std::byte> memory) override;
