@@ -1,4 +1,4 @@
-"""Run the fuzzers of core/fuzz and plugin/fuzz, two at a time, and add what they find to the corpus.
+"""Run the fuzzers of core/fuzz and plugin/fuzz, two at a time; add what they find to the corpus.
 
     python tools/fuzz.py --seconds 600 [receiver handshake ...]
 
@@ -89,7 +89,7 @@ def main() -> int:
     subprocess.run(build, cwd=ROOT, check=True)
     with ThreadPoolExecutor(2) as pool:
         calls = [pool.submit(fuzz, *item, options.seconds) for item in programs.items()]
-        return 0 if all([call.result() for call in calls]) else 1
+        return 0 if all(call.result() for call in calls) else 1
 
 
 if __name__ == "__main__":
