@@ -41,7 +41,14 @@ RECORD = Path("tests/sanitized.json")
 PRESETS = ("asan", "tsan")
 SHARES = 3
 # Test folders by the prefix of their programs' names in CMake.
-FOLDERS = {"core/test": "", "kernels/test": "kernels_", "plugin/test": "plugin_"}
+FOLDERS = {
+    "core/test": "",
+    "core/fuzz": "",
+    "kernels/test": "kernels_",
+    "plugin/test": "plugin_",
+    "plugin/fuzz": "",
+}
+PROGRAMS = ("*_test.cc", "*_fuzz.cc")  # the second replay the corpora of fuzzers
 
 
 # ---- dependencies of a program ------------------------------------------------------------------
@@ -52,7 +59,8 @@ def programs(root: Path) -> dict[str, Path]:
     sources = {
         prefix + source.stem: source
         for folder, prefix in FOLDERS.items()
-        for source in (root / folder).glob("*_test.cc")
+        for pattern in PROGRAMS
+        for source in (root / folder).glob(pattern)
     }
     return dict(sorted(sources.items()))
 
@@ -60,7 +68,7 @@ def programs(root: Path) -> dict[str, Path]:
 def shared_files(folder: Path) -> set[Path]:
     """Return the files in a test folder on which all programs of the folder depend."""
     files = {path for path in folder.rglob("*") if path.is_file()}
-    return files - set(folder.glob("*_test.cc"))
+    return files.difference(*(folder.glob(pattern) for pattern in PROGRAMS))
 
 
 def files_in(folder: Path) -> list[Path]:

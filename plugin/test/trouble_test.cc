@@ -277,7 +277,9 @@ TEST_P(Trouble, AHandleWithAnAttemptOfAnotherProcessBeginsAnAttempt) {
   void* sender = nullptr;
   void* receiver = nullptr;
   until([&] {
-    if (sender == nullptr) EXPECT_EQ(net.connect(handle, &sender), Result::kSuccess) << logged();
+    if (sender == nullptr) {
+      EXPECT_EQ(net.connect(handle, &sender), Result::kSuccess) << logged();
+    }
     if (receiver == nullptr) net.accept(listening, &receiver, nullptr);
     return sender != nullptr && receiver != nullptr;
   });
