@@ -7,15 +7,19 @@ from collections.abc import Iterator
 
 import pytest
 
+from slipstream import _core
+from slipstream.comm.config import engine_config
 from slipstream.comm.elastic.epoch import Epoch, JobMember
 from slipstream.comm.elastic.formation import (
     Conversation,
+    Formed,
     Patience,
     Standing,
     UnreachableError,
 )
 from slipstream.comm.elastic.listener import MemberListener
 from slipstream.comm.elastic.session import ElasticSession
+from slipstream.errors import PeerError
 from slipstream.settings import Settings, detect_launcher
 
 KEY = "00" * 32
@@ -88,3 +92,19 @@ def test_nobody_is_sent_to_a_member_that_sends_this_one_away(begun: ElasticSessi
         looks_for_the_leader(begun, other.port, "has lost the connection")
     finally:
         other.close()
+
+
+def test_a_member_that_dies_before_it_has_connected_delays_the_others_shortly(
+    begun: ElasticSession,
+) -> None:
+    """Rank 1 makes an engine and never connects; the limit of a first start is two minutes."""
+    config = engine_config(begun._settings, "127.0.0.1")
+    other = _core.Runtime(rank=1, world_size=2, epoch=2, key=b"k" * 32, config=config)
+    member = JobMember(uid="member 1", host="here", address="127.0.0.1:1")
+    epoch = Epoch(number=2, nonce="n" * 32, members=(begun.me, member))
+    formed = Formed(epoch=epoch, keeps=False, exchange=lambda own: [own, other.address()])
+    start = time.monotonic()
+    with pytest.raises(PeerError, match="no connection yet"):
+        begun._move_to(formed)
+    assert time.monotonic() - start < 60.0
+    other.close()

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -47,6 +47,7 @@ from slipstream.settings import (
 FORM_SECONDS = 600.0  # time in which enough processes must come; Horovod's default is the same
 
 _CONTACT_SECONDS = 5.0  # time limit for contact with a member that a joiner asks
+_ENGINE_SECONDS = 10.0  # in which all members connect; one that dies meanwhile delays the others
 _PAUSE_SECONDS = 0.2
 _MOST_RANKS = 1 << 20
 
@@ -269,13 +270,18 @@ class ElasticSession:
                 epoch=epoch.number,
                 key=hmac.digest(self._key, f"slipstream {epoch.title}".encode(), "sha256"),
             )
-            engine = open_engine(seat, self._settings, self._towards, formed.exchange)
+            engine = open_engine(seat, self._hasty_settings(), self._towards, formed.exchange)
             before = worlds.current_world() if worlds.is_initialized() else None
             world = worlds.made_world(engine, range(seat.size), epoch.title)
             self._enter(epoch, world)
             if before is not None:
                 before.engine.close()
         worlds.world().barrier(name="new epoch")
+
+    def _hasty_settings(self) -> Settings:
+        """Return the settings for a new engine, whose members have all just been heard of."""
+        seconds = min(self._settings.connect_timeout_seconds, _ENGINE_SECONDS)
+        return replace(self._settings, connect_timeout_seconds=seconds)
 
     def _enter(self, epoch: Epoch, world: worlds.CommWorld) -> None:
         if self._flags is not None:  # the groups of the last epoch
