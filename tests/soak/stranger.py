@@ -33,7 +33,7 @@ class Stranger:
         self.open: dict[socket.socket, tuple[float, dict[str, bytes]]] = {}
         self.answered: dict[socket.socket, int] = {}
         self.slow: list[tuple[socket.socket, bytes, int]] = []
-        self.count = self.most_answered = self.failed = 0
+        self.count = self.slow_count = self.most_answered = self.failed = 0
 
     def attack(self) -> None:
         begin = time.monotonic()
@@ -108,6 +108,7 @@ class Stranger:
         wanted = self.plan["slow"] * len(self.plan["ports"])
         for number in range(wanted - len(left)):
             connection = self.dialled(self.plan["ports"][number % len(self.plan["ports"])])
+            self.slow_count += 1
             message = self.random.choice(self.messages)["first"] or b"?"
             self.slow.append((connection, message, 0))
 
@@ -115,7 +116,8 @@ class Stranger:
 def main() -> None:
     stranger = Stranger(json.loads(Path(sys.argv[1]).read_text()))
     stranger.attack()
-    print(json.dumps({"count": stranger.count, "most_answered": stranger.most_answered}))
+    count = stranger.count + stranger.slow_count
+    print(json.dumps({"count": count, "most_answered": stranger.most_answered}))
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ _MANY = 16  # unproved connections in this time that are a flood
 _LOOK_SECONDS = 0.05  # time between two looks during a flood
 _ACCEPTS = 16  # connections that are accepted at once
 _ACCEPTS_OF_LOOK = 256  # the same during a flood
+_SILENT_OF_LOOK = 8  # silent connections that are looked at again
 _MOST_SILENT = 64  # connections that have sent nothing; a new one replaces the oldest
 
 Arriving = tuple[socket.socket, str]
@@ -88,7 +89,9 @@ class Doorkeeper:
         if now < self._look_at:
             return []
         self._look_at = now + _LOOK_SECONDS
-        arrived = self._sorted([*self._silent, *self._accepted(_ACCEPTS_OF_LOOK, now)])
+        # Looking at all that are silent would cost more than the others do.
+        in_turn, self._silent = self._silent[:_SILENT_OF_LOOK], self._silent[_SILENT_OF_LOOK:]
+        arrived = self._sorted([*in_turn, *self._accepted(_ACCEPTS_OF_LOOK, now)])
         if self._were_few or now - self._counted_from >= _COUNT_SECONDS:
             self._look_at = None
             self._selector.register(self.server, selectors.EVENT_READ)
@@ -125,7 +128,6 @@ class Doorkeeper:
         The others are closed.
         """
         arrived: list[Arriving] = []
-        self._silent = []
         for connection, name in connections:
             try:
                 first = connection.recv(len(MAGIC), socket.MSG_PEEK | socket.MSG_DONTWAIT)
