@@ -9,10 +9,13 @@ from __future__ import annotations
 import functools
 import gc
 import importlib
+import sys
 import weakref
 from datetime import timedelta
+from typing import Any
 
 import numpy as np
+import torch
 import torch.distributed as dist
 from torch.distributed.rendezvous import TCPStore  # pyright: ignore[reportPrivateImportUsage]
 
@@ -86,7 +89,25 @@ def leave_epoch() -> None:
     if dist.is_initialized():
         dist.destroy_process_group()
     gc.collect()  # models wrapped for the last epoch have hooks on the parameters
+    _forget_meshes()
     bootstrap.lend(None)
+
+
+def _forget_meshes() -> None:
+    """Clear what DTensor remembers of the operations on meshes.
+
+    It takes two meshes of equally many ranks for the same one, although this process may have
+    another rank in the second one, and returns tensors on the first one.
+    """
+    if "torch.distributed.tensor" not in sys.modules:
+        return
+    from torch.distributed.tensor import DTensor
+
+    propagator: Any = DTensor._op_dispatcher.sharding_propagator
+    propagator.propagate_op_sharding.cache.cache_clear()
+    clear_fast_path = getattr(torch._C, "_clear_DTensor_sharding_propagator_cache", None)
+    if clear_fast_path is not None:  # PyTorch 2.10 and later have it
+        clear_fast_path()
 
 
 def _new_store() -> TCPStore:

@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 
 from slipstream.train.checkpoint import Checkpointer, dcp
@@ -26,6 +27,17 @@ def trained(sharded: bool) -> tuple[torch.nn.Module, torch.optim.Optimizer]:
     if sharded:
         fully_shard(model)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    batch = torch.randn(8, 16, generator=torch.Generator().manual_seed(1))
+    (model(batch) - batch).square().mean().backward()
+    optimizer.step()
+    return model, optimizer
+
+
+def trained_zero(seed: int) -> tuple[torch.nn.Module, ZeroRedundancyOptimizer]:
+    """Return a model after a step by an optimizer whose state is divided among the ranks."""
+    model = make_model(seed)
+    rate = 0.01 if seed == 7 else 0.5
+    optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.Adam, lr=rate)
     batch = torch.randn(8, 16, generator=torch.Generator().manual_seed(1))
     (model(batch) - batch).square().mean().backward()
     optimizer.step()
@@ -60,6 +72,7 @@ def save(folder: str) -> None:
     model, optimizer = trained(sharded=True)
     checkpointer = Checkpointer(folder)
     state = {"model": model, "optimizer": optimizer, "meshed": meshed(1.0)}
+    state["zero"] = trained_zero(7)[1]
     checkpointer.save(1, state)
     checkpointer.wait()
     assert checkpointer.list(verify=True)[0].is_whole
@@ -72,8 +85,16 @@ def restore(folder: str) -> None:
     model = make_model(8)
     fully_shard(model)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.5)
-    state = {"model": model, "optimizer": optimizer, "meshed": meshed(0.0)}
+    divided_model, divided = trained_zero(9)
+    state = {"model": model, "optimizer": optimizer, "meshed": meshed(0.0), "zero": divided}
     assert Checkpointer(folder).restore(state, step=1) == 1
+    for number, parameter in enumerate(divided_model.parameters()):
+        if parameter in divided.optim.state:  # this rank's part of the parameters
+            compare(
+                divided.optim.state[parameter], expected_optimizer.state_dict()["state"][number]
+            )
+    assert divided.optim.state
+    assert divided.param_groups[0]["lr"] == divided.optim.param_groups[0]["lr"] == 0.01
     compare(model.state_dict(), expected_model.state_dict())
     moments = whole(optimizer.state_dict()["state"])
     for number, entry in expected_optimizer.state_dict()["state"].items():

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -32,6 +33,40 @@ class Target:
     tensor: torch.Tensor
 
 
+class SourceFile(Protocol):
+    """A file of a checkpoint from which bytes are read, on disk or elsewhere."""
+
+    def read(self, begin: int, target: memoryview) -> None:
+        """Fill the target with the bytes of the file from `begin` on."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Read:
+    """The elements that a saved box and a target share, as they are read.
+
+    Args:
+        target: Tensor that gets them.
+        dtype: Type of the saved elements.
+        begin: Position of the first byte in the file.
+        common: Offsets and shape of the shared elements in the whole tensor.
+        shape: Shape of the rows that are read, which have the shared elements.
+        inner: Index of the first shared element in these rows.
+    """
+
+    target: Target
+    dtype: torch.dtype
+    begin: int
+    common: Box
+    shape: tuple[int, ...]
+    inner: tuple[int, ...]
+
+    @property
+    def num_bytes(self) -> int:
+        """Number of bytes to read from `begin` on."""
+        return prod(self.shape) * self.dtype.itemsize
+
+
 def read_targets(storage: Storage, manifest: CheckpointManifest, targets: list[Target]) -> None:
     """Fill the targets from the files of a checkpoint; blocks.
 
@@ -47,37 +82,54 @@ def read_targets(storage: Storage, manifest: CheckpointManifest, targets: list[T
     Raises:
         CheckpointError: A file is missing or damaged. Some targets are filled then.
     """
-    by_file: defaultdict[int, list[tuple[SavedSlice, Box, Target]]] = defaultdict(list)
-    for target in targets:
-        for saved in manifest.tensors[target.name].slices:
-            common = overlap((saved.offsets, saved.shape), target.box)
-            if common is not None:
-                by_file[saved.file].append((saved, common, target))
-    for index, reads in by_file.items():
+    for index, reads in plan_reads(manifest, targets).items():
         file = manifest.files[index]
         with CheckedFile(storage, joined(folder_of(manifest.step), file.name), file) as checked:
-            for saved, common, target in sorted(reads, key=lambda read: read[0].begin):
-                dtype = DTYPES[manifest.tensors[target.name].dtype]
-                _read(checked, saved, common, target, dtype)
+            fill(reads, checked)
 
 
-def _read(
-    file: CheckedFile, saved: SavedSlice, common: Box, target: Target, dtype: torch.dtype
-) -> None:
-    """Copy the elements that a saved box and a target share."""
+def plan_reads(manifest: CheckpointManifest, targets: list[Target]) -> dict[int, list[Read]]:
+    """Return what the targets need of each file, by its index, in the order of the bytes."""
+    by_file: defaultdict[int, list[Read]] = defaultdict(list)
+    for target in targets:
+        tensor = manifest.tensors[target.name]
+        for saved in tensor.slices:
+            common = overlap((saved.offsets, saved.shape), target.box)
+            if common is not None:
+                read = _planned(saved, common, target, DTYPES[tensor.dtype])
+                by_file[saved.file].append(read)
+    for reads in by_file.values():
+        reads.sort(key=lambda read: read.begin)
+    return by_file
+
+
+def fill(reads: Sequence[Read], file: SourceFile) -> None:
+    """Read from a file, in the order of the reads, and copy to the targets; blocks."""
+    for read in reads:
+        begins = [a - b for a, b in zip(read.common[0], read.target.box[0], strict=True)]
+        destination = _narrowed(read.target.tensor, begins, read.common[1])
+        is_plain = destination.device.type == "cpu" and destination.is_contiguous()
+        if read.shape == read.common[1] and destination.dtype == read.dtype and is_plain:
+            file.read(read.begin, _bytes_of(destination))
+            continue
+        rows = torch.empty(read.shape, dtype=read.dtype)
+        file.read(read.begin, _bytes_of(rows))
+        destination.copy_(_narrowed(rows, read.inner, read.common[1]))
+
+
+def _planned(saved: SavedSlice, common: Box, target: Target, dtype: torch.dtype) -> Read:
     rows = _rows(saved, common)
-    begins = [begin - start for begin, start in zip(common[0], target.box[0], strict=True)]
-    destination = _narrowed(target.tensor, begins, common[1])
-    begin = saved.begin + rows.first * rows.row_elements * dtype.itemsize
-    if rows.shape == common[1] and destination.dtype == dtype and _is_plain(destination):
-        file.read(begin, _bytes_of(destination))
-        return
-    read = torch.empty(rows.shape, dtype=dtype)
-    file.read(begin, _bytes_of(read))
     inner = [begin - start for begin, start in zip(common[0], saved.offsets, strict=True)]
     if rows.dimension is not None:
         inner[rows.dimension] = 0
-    destination.copy_(_narrowed(read, inner, common[1]))
+    return Read(
+        target=target,
+        dtype=dtype,
+        begin=saved.begin + rows.first * rows.row_elements * dtype.itemsize,
+        common=common,
+        shape=rows.shape,
+        inner=tuple(inner),
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -104,14 +156,10 @@ def _rows(saved: SavedSlice, common: Box) -> _Rows:
     )
 
 
-def _narrowed(tensor: torch.Tensor, begins: list[int], shape: tuple[int, ...]) -> torch.Tensor:
+def _narrowed(tensor: torch.Tensor, begins: Sequence[int], shape: tuple[int, ...]) -> torch.Tensor:
     for dimension, (begin, length) in enumerate(zip(begins, shape, strict=True)):
         tensor = tensor.narrow(dimension, begin, length)
     return tensor
-
-
-def _is_plain(tensor: torch.Tensor) -> bool:
-    return tensor.device.type == "cpu" and tensor.is_contiguous()
 
 
 def _bytes_of(tensor: torch.Tensor) -> memoryview:

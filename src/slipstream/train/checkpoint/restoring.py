@@ -12,6 +12,7 @@ from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 from slipstream.errors import MismatchError, UsageError
+from slipstream.train.checkpoint import zero
 from slipstream.train.checkpoint.manifest import CheckpointManifest, SavedTensor
 from slipstream.train.checkpoint.reading import Target
 from slipstream.train.checkpoint.sharding import local_part
@@ -79,6 +80,8 @@ class RestorePlan:
             self._add_own(value, node, path)
         elif isinstance(value, torch.Tensor | np.ndarray):
             self._add_tensor(value, node, path)
+        elif zero.is_zero(value):
+            self._add_zero(value, node, path)
         elif isinstance(value, HasState):
             self._add_object(value, node, path)
         elif isinstance(value, dict):
@@ -122,6 +125,26 @@ class RestorePlan:
         proposal = _optimizer_proposal(value) if isinstance(value, Optimizer) else None
         restored = self._decode(node, path, value.state_dict(), proposal)
         self.changes.append(lambda: value.load_state_dict(restored))
+
+    def _add_zero(self, optimizer: Any, node: Json, path: str) -> None:
+        """Plan the restoring of this rank's part of an optimizer, which others may have saved."""
+        entries = dict(entries_of(node) or ())
+        groups = entries.get("param_groups", [])
+        if kind_of(entries.get("state")) != "$ranks" or len(groups) != len(optimizer.param_groups):
+            raise MismatchError(
+                f"{path!r} is a ZeroRedundancyOptimizer with {len(optimizer.param_groups)} groups"
+                f" of parameters in the state, but {self._checkpoint} has another optimizer"
+            )
+        parts = entries["state"]["$ranks"].values()
+        saved = {number: item for part in parts for number, item in entries_of(part) or ()}
+        present = zero.own_state(optimizer)
+        state = {
+            number: self._decode(saved[number], f"{path}.state.{number}", present.get(number), None)
+            for number in zero.own_parameters(optimizer)
+            if number in saved
+        }
+        options = self._decode(groups, f"{path}.param_groups", None, None)
+        self.changes.append(lambda: zero.load(optimizer, state, options))
 
     def _decode(self, node: Json, path: str, like: Any, proposal: Proposal | None) -> Any:
         """Return the saved value; its tensors are filled when all targets are read.

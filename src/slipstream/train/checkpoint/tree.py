@@ -23,6 +23,7 @@ import numpy as np
 import torch
 
 from slipstream.errors import MismatchError, UsageError
+from slipstream.train.checkpoint import zero
 
 Json: TypeAlias = Any
 Entries: TypeAlias = "list[tuple[Any, Any]]"
@@ -99,6 +100,9 @@ class StateEncoder:
             return {"$ranks": {str(self.rank): self.encode(value.value, path, of_rank=True)}}
         if isinstance(value, torch.Tensor | np.ndarray):
             return self._tensor(value, path, of_rank)
+        if zero.is_zero(value):
+            parts = {"state": PerRank(zero.own_state(value)), "param_groups": zero.options(value)}
+            return self.encode(parts, path, of_rank)
         if isinstance(value, HasState):
             return self.encode(value.state_dict(), path, of_rank)
         if isinstance(value, Mapping):

@@ -1,28 +1,4 @@
-"""Training in PyTorch that goes on when ranks are lost, leave, or join.
-
-    from slipstream.train import elastic
-
-    elastic.init()
-    state = elastic.TorchState(model=model, optimizer=optimizer, sampler=sampler, epoch=0)
-
-    @elastic.run
-    def train(state):
-        wrapped = DistributedDataParallel(state.model)     # or slipstream.torch.overlap(...)
-        while state.epoch < 10:
-            for x, y in loader:
-                ...
-                state.sampler.record_batch(0, len(x))
-                state.commit()
-            state.epoch += 1
-            state.sampler.set_epoch(state.epoch)
-            state.commit()
-
-    train(state)
-
-PyTorch's default process group is made anew for each epoch of the job, on the connections that the
-ranks have. So DistributedDataParallel and slipstream.torch.overlap are called inside the function,
-which is called again after each change.
-"""
+"""How a PyTorch script joins an elastic job, and trains on after changes of its members."""
 
 from __future__ import annotations
 
@@ -32,13 +8,9 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 import slipstream.horovod.torch as hvd
 from slipstream.comm import elastic as core
-from slipstream.comm.elastic import LeftError as LeftError
-from slipstream.comm.elastic import MembershipChanged as MembershipChanged
 from slipstream.comm.elastic.loop import Survives
 from slipstream.horovod.job import renew_job
-from slipstream.horovod.torch.elastic import ElasticSampler as ElasticSampler
-from slipstream.horovod.torch.elastic import TorchState as TorchState
-from slipstream.torch.epoch_group import enter_epoch, in_epoch, leave_epoch
+from slipstream.torch.epoch_group import enter_epoch, in_epoch, leave_epoch, prepare
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -55,6 +27,7 @@ def init() -> None:
         ConfigError, AuthError, PeerTimeoutError: the job cannot be joined.
         UsageError: the script has called init_process_group() before.
     """
+    prepare()
     core.session()
     hvd.init()
     if not in_epoch():
