@@ -70,7 +70,7 @@ def keep(program: Path, found: Path, kept: Path) -> None:
 
 def main() -> int:
     """Build and run the targets; return 0 if none of them failed."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--seconds", type=int, default=600, help="time of each target")
     parser.add_argument("targets", nargs="*", metavar="target", help="nouns (default: all)")
     options = parser.parse_args()

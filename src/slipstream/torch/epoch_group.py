@@ -12,7 +12,7 @@ import importlib
 import sys
 import weakref
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -103,9 +103,9 @@ def _forget_meshes() -> None:
         return
     from torch.distributed.tensor import DTensor
 
-    propagator: Any = DTensor._op_dispatcher.sharding_propagator
-    propagator.propagate_op_sharding.cache.cache_clear()
-    clear_fast_path = getattr(torch._C, "_clear_DTensor_sharding_propagator_cache", None)
+    tensors, core = cast("Any", DTensor), cast("Any", torch)._C
+    tensors._op_dispatcher.sharding_propagator.propagate_op_sharding.cache.cache_clear()
+    clear_fast_path = getattr(core, "_clear_DTensor_sharding_propagator_cache", None)
     if clear_fast_path is not None:  # PyTorch 2.10 and later have it
         clear_fast_path()
 

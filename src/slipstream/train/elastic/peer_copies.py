@@ -166,8 +166,8 @@ def choose(commit: int, held: Sequence[Sequence[Any]]) -> _Providers | None:
 
     Args:
         commit: Number of the commit.
-        held: For each present rank the versions that it has: commit, epoch, number of ranks of the
-            epoch, and the ranks whose parts it has.
+        held: Versions that each present rank has: commit, epoch, number of ranks of the epoch, and
+            the ranks whose parts it has.
 
     Raises:
         ShardsLostError: parts are missing of all versions of the commit.
