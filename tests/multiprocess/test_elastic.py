@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from slipstream.cluster.agent import find_free_port_pair
+from slipstream.cluster.ports import find_free_port_pair
 
 pytestmark = pytest.mark.multiprocess
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from slipstream.cluster.agent import find_free_port_pair
+from slipstream.cluster.ports import find_free_port_pair
 
 pytestmark = pytest.mark.multiprocess
 
