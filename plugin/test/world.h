@@ -47,8 +47,8 @@ struct Tested {
 Tested test_once(const Net& net, void* request);
 /// Tests requests until all are done; returns their bytes.
 std::vector<int> finish(const Net& net, const std::vector<void*>& requests);
-/// Tests a request until it fails; returns the result. Tests `others` too, as NCCL tests all that are
-/// open: a request that is submitted while a worker drives its comm is taken at the next call.
+/// Tests a request until it fails; returns the result. Tests `others` too, as NCCL tests all that
+/// are open: a request that is submitted while a worker drives its comm is taken at the next call.
 Result wait_for_failure(const Net& net, void* request, const std::vector<void*>& others = {});
 
 /// The first `bytes` of 64 MiB of noise, from `offset` on.
