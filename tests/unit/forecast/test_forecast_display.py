@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import typer
 from rich.console import Console
 
 from slipstream.cli import app
-from slipstream.cli.run import _choose_hosts  # pyright: ignore[reportPrivateUsage]
+from slipstream.cli.run_hosts import HostArguments, choose_hosts
 from slipstream.forecast.hardware import load
 from slipstream.forecast.memory import PeakMemory
 from slipstream.forecast.report.as_json import as_json
@@ -317,8 +318,7 @@ def test_a_plan_has_the_command_that_starts_it(
     root: Any = typer.main.get_command(app)
     name, *arguments = command.split()[1:]
     said = root.commands[name].make_context(name, arguments).params
-    started = _choose_hosts(
-        said["hosts"], said["hostfile"], said["ranks_per_host"], said["num_processes"]
-    )
+    names = [field.name for field in fields(HostArguments)]
+    started = choose_hosts(HostArguments(**{name: said[name] for name in names}))
     assert said["program"] == ["train.py"]
     assert [host.slots for host in started] == [8] * hosts
