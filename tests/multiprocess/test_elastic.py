@@ -1,12 +1,12 @@
 """Ranks of an elastic job that are killed, stopped, asked to leave, and started again."""
 
-import json
 import signal
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+from elastic_slots import reports, slot
 
 from slipstream.cluster.ports import find_free_port_pair
 
@@ -21,21 +21,6 @@ LONG = "100000"  # steps, more than any test waits for
 @pytest.fixture
 def ports() -> list[int]:
     return [find_free_port_pair() for _ in range(SLOTS)]
-
-
-def slot(ports: Sequence[int], number: int, *, apart: bool = False, **more: str) -> dict[str, str]:
-    """Return the variables of one process of an elastic job."""
-    environ = {
-        "SLIPSTREAM_MEMBER_PORT": str(ports[number]),
-        "SLIPSTREAM_MEMBERS": ",".join(f"127.0.0.1:{port}" for port in ports),
-    }
-    if apart:
-        environ["SLIPSTREAM_HOST_ID"] = f"host {number}"
-    return environ | more
-
-
-def reports(output: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in output.splitlines() if line.startswith("{")]
 
 
 def begin(start: Start, ports: Sequence[int], ranks: int, steps: str, **more: Any) -> Any:

@@ -1,14 +1,14 @@
 """Elastic training with FSDP2 and ZeRO: shards of lost ranks come from the copies of others."""
 
-import json
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from elastic_slots import reports, slot
 
 from slipstream.cluster.ports import find_free_port_pair
 
@@ -18,17 +18,6 @@ Start = Callable[..., Any]
 
 STEPS = "400"
 PROGRAM = Path(__file__).parent / "ranks" / "elastic_sharded.py"
-
-
-def slot(ports: Sequence[int], number: int, **more: str) -> dict[str, str]:
-    return {
-        "SLIPSTREAM_MEMBER_PORT": str(ports[number]),
-        "SLIPSTREAM_MEMBERS": ",".join(f"127.0.0.1:{port}" for port in ports),
-    } | more
-
-
-def reports(output: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in output.splitlines() if line.startswith("{")]
 
 
 @pytest.fixture(scope="module")

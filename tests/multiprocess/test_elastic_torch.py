@@ -1,14 +1,14 @@
 """Elastic training with DistributedDataParallel and with overlap, while ranks die and come."""
 
-import json
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from elastic_slots import reports, slot
 
 from slipstream.cluster.ports import find_free_port_pair
 
@@ -20,15 +20,8 @@ STEPS = "400"
 PROGRAM = Path(__file__).parent / "ranks" / "elastic_torch.py"
 
 
-def slot(ports: Sequence[int], number: int, **more: str) -> dict[str, str]:
-    return {
-        "SLIPSTREAM_MEMBER_PORT": str(ports[number]),
-        "SLIPSTREAM_MEMBERS": ",".join(f"127.0.0.1:{port}" for port in ports),
-    } | more
-
-
 def last_report(output: str) -> dict[str, Any]:
-    return json.loads([line for line in output.splitlines() if line.startswith("{")][-1])
+    return reports(output)[-1]
 
 
 def computed_alone(steps: str) -> list[float]:
@@ -68,8 +61,8 @@ def test_a_step_that_was_not_applied_is_all_that_is_repeated(start: Start, mode:
     job = start(3, "elastic_torch.py", mode, "30", "10", "17", of_rank=of_rank)
     alone = computed_alone("30")
     for output in job.finish(1):
-        reports = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
-        again = reports[1]["step"]  # where the second epoch began
+        said = reports(output)
+        again = said[1]["step"]  # where the second epoch began
         # An overlapped step 16 updates parameters during step 17, so it may be half applied.
         assert again == 17 or (mode == "overlap" and again == 10)
-        assert reports[-1]["digest"] == pytest.approx(alone, rel=1e-9)
+        assert said[-1]["digest"] == pytest.approx(alone, rel=1e-9)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+from elastic_slots import slot
 
 from slipstream.cluster.ports import find_free_port_pair
 
@@ -20,15 +21,6 @@ SLOTS = 4
 @pytest.fixture
 def ports() -> list[int]:
     return [find_free_port_pair() for _ in range(SLOTS)]
-
-
-def slot(ports: Sequence[int], number: int, **more: str) -> dict[str, str]:
-    """Return the variables of one process of an elastic job."""
-    return {
-        "SLIPSTREAM_MEMBER_PORT": str(ports[number]),
-        "SLIPSTREAM_MEMBERS": ",".join(f"127.0.0.1:{port}" for port in ports),
-        **more,
-    }
 
 
 def reports(rank: Any) -> list[dict[str, Any]]:
