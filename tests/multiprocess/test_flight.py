@@ -204,10 +204,11 @@ def test_clocks_that_differ_are_named_and_not_believed(
     content = json.loads(path.read_text())
     content["host"] = "another"
     for event in content["engines"][0]["events"]:
-        event["wall"] -= 3.0  # as if its clock were three seconds behind
+        event["wall"] -= 300.0  # as if its clock were five minutes behind
     path.write_text(json.dumps(content))
     told = explain(folder)
-    assert any("the clock of host another is at least 2.9" in line for line in told.differences)
+    shift = "the clock of host another is at least 2"
+    assert any(shift in line for line in told.differences), told.differences
     assert "rank 1 noticed: rank 1 aborted group 'world'" in told.notices[0]
     assert any("rank 2 was told by rank" in line for line in told.notices)
 
