@@ -7,6 +7,7 @@ NB_MODULE(_core, m) {
   slipstream::bind_dtypes(m);
   slipstream::bind_flight(m);
   slipstream::bind_arrays(m);
+  slipstream::bind_arrivals(m);
   slipstream::bind_group(m);
   slipstream::bind_device_group(m);
   slipstream::bind_gpus(m);

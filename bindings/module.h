@@ -8,6 +8,7 @@ namespace nb = nanobind;
 
 void bind_errors(nb::module_& m);
 void bind_arrays(nb::module_& m);
+void bind_arrivals(nb::module_& m);
 void bind_device_group(nb::module_& m);
 void bind_dtypes(nb::module_& m);
 void bind_flight(nb::module_& m);

@@ -291,6 +291,34 @@ def explain_listen_addresses(filter: str, towards: str) -> list[ListenAddress]:
     Return the addresses of choose_listen_addresses(), followed by all others of this host, with the reason why they are not used.
     """
 
+class Arrivals:
+    """Connections of a listening socket, sorted."""
+
+    @property
+    def greeted(self) -> list[int]:
+        """Descriptors that begin with the greeting."""
+
+    @property
+    def silent(self) -> list[int]:
+        """Descriptors that have not sent the whole greeting."""
+
+    @property
+    def refused(self) -> list[str]:
+        """Addresses of those that were closed."""
+
+    @property
+    def accepted(self) -> int:
+        """Number of connections that were accepted."""
+
+    @property
+    def error(self) -> int:
+        """errno if no more can be accepted now, or 0."""
+
+def sort_arrivals(listener: int, silent: Sequence[int], most: int, greeting: bytes) -> Arrivals:
+    """
+    Accept connections; sort them, and those that were silent, by their first bytes.
+    """
+
 class Handle:
     """An operation in flight."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import resource
 import selectors
 import socket
 import time
@@ -55,7 +57,7 @@ def entrance() -> Iterator[Entrance]:
 def test_without_a_flood_everybody_is_talked_to_at_once(entrance: Entrance) -> None:
     entrance.dial()
     (arrived,) = entrance.wait(20)
-    assert arrived[1].startswith("127.0.0.1 port ")
+    assert arrived[1].startswith("127.0.0.1:")
 
 
 def test_during_a_flood_only_those_that_speak_the_protocol_are_talked_to(
@@ -102,3 +104,29 @@ def test_connections_that_prove_the_key_are_no_flood(entrance: Entrance) -> None
         assert len(entrance.wait(20)) == 1
         entrance.door.proved()
     assert not entrance.door.is_flooded
+
+
+def test_without_files_connections_wait_and_the_thread_rests(
+    entrance: Entrance, caplog: pytest.LogCaptureFixture
+) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    waiting = socket.socket()
+    entrance.stack.enter_context(waiting)
+    free = os.dup(0)
+    os.close(free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free, limits[1]))
+    try:
+        waiting.connect(entrance.place)
+        assert entrance.wait(20) == []
+        assert entrance.selector.get_map() == {}  # a connection that waits does not wake the thread
+        for _ in range(5):
+            assert entrance.wait() == []
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert len([each for each in caplog.messages if "Too many open files" in each]) == 1
+    deadline = time.monotonic() + 20
+    arrived: list[Arriving] = []
+    while not arrived:
+        assert time.monotonic() < deadline
+        arrived = entrance.wait()
+    assert len(arrived) == 1

@@ -109,7 +109,7 @@ def test_a_rank_that_has_no_place_is_told_why(
     assert join(of_rank(meeting, 1), b"one") == zero.result() == [b"zero", b"one"]
     (text,) = caplog.messages
     assert re.fullmatch(
-        rf"refused a connection from 127\.0\.0\.1 port \d+: as rank {rank}: {message}.*", text
+        rf"refused a connection from 127\.0\.0\.1:\d+: as rank {rank}: {message}.*", text
     )
 
 
@@ -122,7 +122,7 @@ def test_a_rank_that_comes_twice_is_told_where_the_first_one_is(
     connection.sendall(HEAD.pack(3, connector.seals()[0].digest(b"one")) + b"one")
     assert len(connection.recv(HEAD.size + 1, socket.MSG_WAITALL)) == HEAD.size + 1
     port = connection.getsockname()[1]
-    with pytest.raises(ConfigError, match=rf"rank 1 is there already \(127\.0\.0\.1 port {port}\)"):
+    with pytest.raises(ConfigError, match=rf"rank 1 is there already \(127\.0\.0\.1:{port}\)"):
         join(of_rank(meeting, 1), b"again")
     join(of_rank(meeting, 2), b"two")
     assert zero.result()[1] == b"one"

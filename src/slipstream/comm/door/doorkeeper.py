@@ -8,11 +8,14 @@ them.
 
 from __future__ import annotations
 
+import logging
+import os
 import selectors
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
+from slipstream import _core
 from slipstream.comm.auth import MAGIC
 
 # Chosen by hand, not measured.
@@ -23,6 +26,8 @@ _ACCEPTS = 16  # connections that are accepted at once
 _ACCEPTS_OF_LOOK = 256  # the same during a flood
 _SILENT_OF_LOOK = 8  # silent connections that are looked at again
 _MOST_SILENT = 64  # connections that have sent nothing; a new one replaces the oldest
+
+_log = logging.getLogger(__name__)
 
 Arriving = tuple[socket.socket, str]
 """A connection, and the address of its other end for messages."""
@@ -50,15 +55,16 @@ class Doorkeeper:
         self._unproved = 0
         self._were_few = True
         self._look_at: float | None = None  # during a flood
-        self._silent: list[Arriving] = []
+        self._is_starved = False
+        self._silent: list[int] = []  # descriptors
         server.setblocking(False)
         selector.register(server, selectors.EVENT_READ)
 
     def close(self) -> None:
         """Close the socket, and the connections that have sent nothing."""
         self.server.close()
-        for connection, _ in self._silent:
-            connection.close()
+        for descriptor in self._silent:
+            os.close(descriptor)
         self._silent.clear()
 
     @property
@@ -85,66 +91,82 @@ class Doorkeeper:
         """
         now = time.monotonic()
         if self._look_at is None:
-            return self._accepted(_ACCEPTS, now) if has_news else []
+            return _arriving(self._accepted(_ACCEPTS, now).greeted) if has_news else []
         if now < self._look_at:
             return []
         self._look_at = now + _LOOK_SECONDS
-        # Looking at all that are silent would cost more than the others do.
-        in_turn, self._silent = self._silent[:_SILENT_OF_LOOK], self._silent[_SILENT_OF_LOOK:]
-        arrived = self._sorted([*in_turn, *self._accepted(_ACCEPTS_OF_LOOK, now)])
+        arrived = self._look(now)
         if self._were_few or now - self._counted_from >= _COUNT_SECONDS:
             self._look_at = None
             self._selector.register(self.server, selectors.EVENT_READ)
             arrived += self._silent
             self._silent = []
-        return arrived
+        return _arriving(arrived)
 
-    def _accepted(self, most: int, now: float) -> list[Arriving]:
-        accepted: list[Arriving] = []
-        while len(accepted) < most:
-            try:
-                connection, peer = self.server.accept()
-            except OSError:  # there is none, or the other end closed the connection already
-                break
-            accepted.append((connection, f"{peer[0]} port {peer[1]}"))
-            self._count(now)
-        return accepted
+    def _look(self, now: float) -> list[int]:
+        """Return the descriptors of those that begin as Slipstream does, and close the others.
 
-    def _count(self, now: float) -> None:
+        Those that have not sent enough are kept.
+        """
+        # Looking at all that are silent would cost more than the others do.
+        in_turn, self._silent = self._silent[:_SILENT_OF_LOOK], self._silent[_SILENT_OF_LOOK:]
+        found = self._accepted(_ACCEPTS_OF_LOOK, now, in_turn, MAGIC)
+        for name in found.refused:
+            self._refuse(name, "it does not speak Slipstream's protocol")
+        self._silent += found.silent
+        while len(self._silent) > _MOST_SILENT:
+            ((connection, name),) = _arriving([self._silent.pop(0)])
+            connection.close()
+            self._refuse(name, "it had sent nothing when more connections came")
+        return found.greeted
+
+    def _accepted(
+        self, most: int, now: float, silent: Iterable[int] = (), greeting: bytes = b""
+    ) -> _core.Arrivals:
+        found = _core.sort_arrivals(self.server.fileno(), list(silent), most, greeting)
+        if found.accepted:
+            self._is_starved = False
+            self._count(found.accepted, now)
+        if found.error:
+            self._starve(found.error, now)
+        return found
+
+    def _count(self, accepted: int, now: float) -> None:
         if now - self._counted_from >= _COUNT_SECONDS:
             self._were_few = self._unproved <= _MANY
             self._counted_from, self._unproved = now, 0
-        self._unproved += 1
-        if self._unproved <= _MANY:
-            return
-        self._were_few = False
+        self._unproved += accepted
+        if self._unproved > _MANY:
+            self._were_few = False
+            self._look_from_now_on(now)
+
+    def _starve(self, error: int, now: float) -> None:
+        """Pause, as nothing can be accepted until this process has closed files."""
+        if not self._is_starved:
+            self._is_starved = True
+            _log.warning(
+                "this rank cannot accept connections: %s; new connections wait until this process"
+                " has closed files (see ulimit -n)",
+                os.strerror(error),
+            )
+        self._look_from_now_on(now)
+
+    def _look_from_now_on(self, now: float) -> None:
         if self._look_at is None:
             self._look_at = now + _LOOK_SECONDS
             self._selector.unregister(self.server)
 
-    def _sorted(self, connections: list[Arriving]) -> list[Arriving]:
-        """Return connections that begin as Slipstream does, and keep those that have sent little.
 
-        The others are closed.
-        """
-        arrived: list[Arriving] = []
-        for connection, name in connections:
-            try:
-                first = connection.recv(len(MAGIC), socket.MSG_PEEK | socket.MSG_DONTWAIT)
-            except BlockingIOError:
-                self._silent.append((connection, name))
-                continue
-            except OSError:
-                first = b""
-            if first == MAGIC:
-                arrived.append((connection, name))
-            elif first and MAGIC.startswith(first):
-                self._silent.append((connection, name))
-            else:
-                connection.close()
-                self._refuse(name, "it does not speak Slipstream's protocol")
-        while len(self._silent) > _MOST_SILENT:
-            connection, name = self._silent.pop(0)
-            connection.close()
-            self._refuse(name, "it had sent nothing when more connections came")
-        return arrived
+def _arriving(descriptors: Iterable[int]) -> list[Arriving]:
+    return [
+        (connection, _name_of(connection))
+        for connection in (socket.socket(fileno=descriptor) for descriptor in descriptors)
+    ]
+
+
+def _name_of(connection: socket.socket) -> str:
+    try:
+        host, port = connection.getpeername()[:2]
+    except OSError:  # the other end has closed it
+        return "an address that has left"
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
