@@ -43,6 +43,7 @@ class ElasticPart:
         joins: Whether the process joins a job that runs; if false, it is one of the first ranks.
         job_slot: Number of the process's slot in the job, from 0.
         host_name: Name of the process's host in the list of hosts.
+        hosts_may_join: Whether processes on other hosts may join the job (default False).
         whole_hosts: Whether all ranks of a host leave when one of them is lost (default False).
         rank_hint: Rank that the process is likely to get, for scripts that read HOROVOD_RANK; None
             (the default) if they should not find a rank before the process has joined.
@@ -56,6 +57,7 @@ class ElasticPart:
     joins: bool
     job_slot: int
     host_name: str
+    hosts_may_join: bool = False
     whole_hosts: bool = False
     rank_hint: int | None = None
 
@@ -70,6 +72,7 @@ class ElasticPart:
             "joins": str(int(self.joins)),
             "job_slot": str(self.job_slot),
             "host_name": self.host_name,
+            "hosts_may_join": str(int(self.hosts_may_join)),
             "whole_hosts": str(int(self.whole_hosts)),
         }
         of_horovod = {"HOROVOD_HOSTNAME": self.host_name}

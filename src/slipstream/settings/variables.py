@@ -345,6 +345,17 @@ class Settings:
             "0",
         ),
     )
+    hosts_may_join: bool = field(
+        default=False,
+        metadata=_named(
+            "SLIPSTREAM_HOSTS_MAY_JOIN",
+            FLAG,
+            "1: processes on other hosts may join this elastic job, so this process listens at an"
+            " address that they can reach even if all members are on one host; `slipstream run`"
+            " sets it with --hosts-from or several hosts.",
+            "0",
+        ),
+    )
     member_fd: int | None = field(
         default=None,
         metadata=_named(

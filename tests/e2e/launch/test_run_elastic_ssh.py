@@ -143,3 +143,20 @@ def test_training_moves_from_one_host_to_another(
     assert "[beta:slot 3] trained as rank" in launch.output
     assert "trained as rank 1 of 2\n" in launch.output
     assert "failed" not in launch.errors
+
+
+def test_a_job_that_started_on_this_host_alone_gets_other_hosts(
+    network: Network, run: Run, tmp_path: Path
+) -> None:
+    stop = tmp_path / "stop"
+    hosts = HostList(tmp_path, "localhost:2")
+    launch = hosts.run(network, run, "--min", "1", "--max", "4", "elastic_train.py", str(stop))
+    launch.wait_for("[localhost:0] rank 0 of 2", "[localhost:1] rank 1 of 2")
+    hosts.set("localhost:2", "alpha:1")
+    launch.wait_for("[alpha:slot 2] rank 2 of 3")
+    hosts.set("localhost:1", "alpha:1")
+    launch.wait_for("rank 1 on localhost has left: exit code 143")
+    stop.touch()
+    assert launch.finish() == 0, launch.errors
+    assert "[alpha:slot 2] trained as rank 1 of 2" in launch.output
+    assert "failed" not in launch.errors

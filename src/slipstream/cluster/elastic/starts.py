@@ -77,6 +77,7 @@ class Starter:
             joins=variables is None,
             job_slot=slot.number,
             host_name=slot.host,
+            hosts_may_join=self._hosts_may_join,
             whole_hosts=by_host,
             rank_hint=rank if by_host else None,
         )
@@ -102,6 +103,11 @@ class Starter:
         assert host.link.hello is not None
         num_cores = host.link.hello.num_cores
         return thread_environment(self._job.effective_environ, num_cores, host.host.slots)
+
+    @property
+    def _hosts_may_join(self) -> bool:
+        listed = any(not host.is_local for host in self._job.hosts)
+        return listed or self._options.hosts_from is not None
 
     def _members(self) -> list[tuple[str, int]]:
         hosts = [host for host in self._pool if host.usable_slots]

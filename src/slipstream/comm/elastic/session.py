@@ -50,6 +50,7 @@ _CONTACT_SECONDS = 5.0  # time limit for contact with a member that a joiner ask
 _ENGINE_SECONDS = 10.0  # in which all members connect; one that dies meanwhile delays the others
 _PAUSE_SECONDS = 0.2
 _MOST_RANKS = 1 << 20
+_LOOPBACK = ("127.0.0.1", "::1")
 
 _log = logging.getLogger(__name__)
 
@@ -84,11 +85,9 @@ class ElasticSession:
         self._key = job_key(settings, launch)
         self.limits = Limits(least=settings.min_ranks or 1, most=settings.max_ranks or _MOST_RANKS)
         towards = settings.members[0][0] if settings.joins else launch.master_addr
-        self._towards = towards
-        own = choose_listen_addresses(settings, towards)[0].address
-        loopback = own in ("127.0.0.1", "::1")
+        self._towards, own = _reachable(settings, towards)
         self._listener = MemberListener(
-            self._key, own if loopback else "", settings.member_port or 0, self._answer
+            self._key, own if own in _LOOPBACK else "", settings.member_port or 0, self._answer
         )
         address = f"[{own}]:{self._listener.port}" if ":" in own else f"{own}:{self._listener.port}"
         self.me = JobMember(
@@ -440,6 +439,20 @@ class ElasticSession:
         if leader is None or leader.uid == self.me.uid:
             return None
         return {"say": "go", "member": leader}
+
+
+def _reachable(settings: Settings, towards: str) -> tuple[str, str]:
+    """Return a host whose route decides where this process listens, "" for none, and the address.
+
+    Args:
+        settings: Settings of this process.
+        towards: Name of a host of the job. A loopback address does not decide if processes on other
+            hosts may join.
+    """
+    own = choose_listen_addresses(settings, towards)[0].address
+    if own in _LOOPBACK and settings.hosts_may_join:
+        towards, own = "", choose_listen_addresses(settings, "")[0].address
+    return towards, own
 
 
 _session: ElasticSession | None = None
