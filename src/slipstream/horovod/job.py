@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import gc
 import logging
 import threading
 from collections.abc import Sequence
@@ -12,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream import comm
+from slipstream.comm import worlds
+from slipstream.comm.active import OpenEngine
 from slipstream.comm.elastic.session import begun_session
 from slipstream.errors import ConfigError
 from slipstream.horovod.arrays import Arrays
@@ -31,6 +34,7 @@ class HorovodJob:
 
     Args:
         world: Group of all ranks.
+        engine: Engine of the world; in an elastic job, several epochs may have the same one.
         settings: Settings of this process.
         arrays: Adapter of the framework.
         leaders: First rank on the host of each rank, indexed by rank.
@@ -45,6 +49,7 @@ class HorovodJob:
     """
 
     world: comm.Group
+    engine: OpenEngine
     settings: HorovodSettings
     arrays: Arrays
     leaders: tuple[int, ...]
@@ -128,6 +133,7 @@ def _made_job(
     settings = replace(settings, fusion_bytes=fusion_bytes, separates_groups=bool(separates_groups))
     job = HorovodJob(
         world=world,
+        engine=worlds.current_world().engine,
         settings=settings,
         arrays=arrays,
         leaders=tuple(gathered[:, 0].tolist()),
@@ -173,7 +179,13 @@ def renew_job() -> None:
             comm.world(), old.settings, old.arrays, old.first_sets, is_dynamic=old.is_dynamic
         )
         _job.timeline.marks_cycles = old.timeline.marks_cycles
-    for process_set in old.first_sets:
+    is_replaced = _job.engine is not old.engine
+    first_sets = old.first_sets
+    del old, queue
+    if is_replaced:
+        # Old queues are in reference cycles with their threads and errors, and hold the old engine.
+        gc.collect()
+    for process_set in first_sets:
         if tuple(process_set.ranks) == tuple(range(_job.world.size)):
             process_set.register(0, process_set.ranks)
             _job.clones.append(process_set)
