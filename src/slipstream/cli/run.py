@@ -381,6 +381,7 @@ def _launch_elastic(
     job: Job, options: ElasticOptions, shown: Shown, output_filename: Path | None
 ) -> int:
     from slipstream.cluster.elastic import launch_elastic
+    from slipstream.cluster.elastic.flight_log import ElasticFlightLog
     from slipstream.cluster.labels import Labels
     from slipstream.cluster.output_files import ElasticOutputFiles
 
@@ -388,7 +389,15 @@ def _launch_elastic(
     display: ElasticDisplay = _display(Labels([], with_hosts=several), shown)
     if output_filename is not None:
         display = ElasticOutputFiles(display, output_filename)
-    return launch_elastic(job, options, display)
+    folder = _flight_folder(job)
+    if folder is None:
+        return launch_elastic(job, options, display)
+    recorded = replace(job, flight_folder=folder)
+    flight = ElasticFlightLog(display, folder, recorded)
+    try:
+        return launch_elastic(recorded, options, flight, flight=flight)
+    finally:
+        flight.remove_if_empty()
 
 
 def _display(labels: Labels, shown: Shown) -> JsonDisplay | TerminalDisplay:

@@ -196,6 +196,7 @@ class Agent:
     # ---- slots of an elastic job ----
 
     def _start_slot(self, order: StartSlot) -> None:
+        self._flight_folder = order.flight_folder
         self._grace_seconds = order.grace_seconds
         environ = {name: text for name, text in os.environ.items() if name not in order.unset}
         environ |= order.environ
@@ -335,10 +336,12 @@ class Agent:
             self._send(Noticed(local_rank=local_rank, oom_kills=now - before))
 
     def _send_flight_files(self) -> None:
-        for path in Path(self._flight_folder).glob("rank-*") if self._flight_folder else ():
-            text = path.read_text(errors="replace")
+        folder = Path(self._flight_folder)
+        for path in sorted(folder.rglob("*rank-*")) if self._flight_folder else ():
+            name = str(path.relative_to(folder))
+            text = "" if "/." in f"/{name}" else path.read_text(errors="replace")
             if text:
-                self._send(FlightFile(name=path.name, text=text))
+                self._send(FlightFile(name=name, text=text))
 
     # ---- deadlines ----
 

@@ -25,7 +25,10 @@ from slipstream.settings import Settings
 
 DEFAULT_FOLDER = "slipstream-flight"
 
-_FILE = re.compile(r"rank-\d{4,}\.(?:json|crash\.txt)")
+_FILE = re.compile(
+    r"(?:epoch-\d{4,}-\w+/)?rank-\d{4,}\.(?:json|crash\.txt)"
+    r"|epoch-\d{4,}-\w+\.rank-\d{4,}\.crash\.txt"
+)
 _BY_LAUNCHER = (-signal.SIGTERM, -signal.SIGKILL)
 _MOST_FOLDERS = 100
 

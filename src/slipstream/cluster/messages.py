@@ -97,7 +97,7 @@ class Noticed:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FlightFile:
-    """A file that a rank has written into its folder of flight records."""
+    """A file that a rank has written; `name` is its path in the folder of flight records."""
 
     name: str
     text: str
@@ -140,6 +140,8 @@ class StartSlot:
 
     The process gets the agent's environment without the variables `unset`, and with those of
     `environ`. When it has ended, the agent kills the processes that it leaves in its process group.
+    The flight records in `flight_folder`, if it is not "", are sent to the launcher when the agent
+    ends.
     """
 
     local_rank: int
@@ -149,6 +151,7 @@ class StartSlot:
     unset: tuple[str, ...]
     grace_seconds: float
     nccl_plugin: bool = False
+    flight_folder: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -3,6 +3,9 @@
 A process has one recorder, which exists while SLIPSTREAM_FLIGHT_DIR names a folder. It writes the
 record when a group fails or an operation waits for long, when nobody catches an exception, and
 before SIGTERM ends the process. Every write replaces the file, and keeps the earlier occasions.
+
+In an elastic job, the recorder has a span for each epoch, with a file of its own. The file of an
+epoch is written some time after its fault, so that the survivors recover first.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import TextIO
@@ -25,8 +29,15 @@ from slipstream.comm.snapshot import recorded_engine
 from slipstream.errors import ConfigError, reason_of
 from slipstream.flight import process
 from slipstream.flight.codec import write_atomically
-from slipstream.flight.files import crash_path, record_path
-from slipstream.flight.record import FlightRecord, Occasion, RaisedError, RecordedEngine
+from slipstream.flight.epochs import EpochView
+from slipstream.flight.files import crash_path, drop_excess, epoch_crash_path, record_path
+from slipstream.flight.record import (
+    FlightRecord,
+    Occasion,
+    RaisedError,
+    RecordedEngine,
+    RecordedEvent,
+)
 from slipstream.flight.size import bounded_text
 from slipstream.flight.stacks import error_in_words, stacks_of_threads
 from slipstream.settings import Launch, detect_launcher, recorded_environment
@@ -37,6 +48,10 @@ _MOST_OCCASIONS = 6
 _GRACE_SECONDS = 2.0
 # Engines that were closed after a fault and are still recorded.
 _MOST_CLOSED = 2
+# Epochs whose faults may still be recorded.
+_MOST_SPANS = 4
+# Time from a fault in an elastic job to the writing of its record.
+_DELAY_SECONDS = 1.0
 
 _OCCASIONS = {"failed": "failure", "stalled": "stall", "awaited": "awaited"}
 
@@ -45,10 +60,37 @@ _lock = (
     threading.RLock()
 )  # guards the next variables; reentrant, as a signal may interrupt a writer
 _recorder: FlightRecorder | None = None
-_occasions: list[Occasion] = []
 _runtimes: list[_core.Runtime] = []
 _closed: list[RecordedEngine] = []
 _seen: dict[int, float] = {}  # by id of the runtime: the time of the last event that is an occasion
+
+
+@dataclass(slots=True)
+class Span:
+    """A time whose faults make one record: an epoch, or all the time in a job that is not elastic.
+
+    Args:
+        view: Epoch, or None.
+        runtime: Engine of the epoch, or None.
+
+    Attributes:
+        occasions: Reasons to write a record.
+        engine: State of the engine at the last of them, or None.
+        ended: Time at which the next epoch was entered, on the monotonic clock.
+        followed_by: Number of that epoch, or 0.
+        is_due: Whether a record must still be written.
+    """
+
+    view: EpochView | None = None
+    runtime: _core.Runtime | None = None
+    occasions: list[Occasion] = field(default_factory=list[Occasion])
+    engine: RecordedEngine | None = None
+    ended: float = float("inf")
+    followed_by: int = 0
+    is_due: bool = False
+
+
+_spans: list[Span] = [Span()]  # guarded by _lock, too
 
 
 class FlightRecorder:
@@ -66,6 +108,7 @@ class FlightRecorder:
         self.world_size = world_size
         self.process = os.getpid()
         self._crash: TextIO | None = None
+        self._crash_path = crash_path(folder, rank)
         self._has_warned = False
 
     def begin(self) -> None:
@@ -74,22 +117,38 @@ class FlightRecorder:
             record_path(self.folder, self.rank).unlink(missing_ok=True)
             if not faulthandler.is_enabled():
                 self.folder.mkdir(parents=True, exist_ok=True)
-                self._crash = crash_path(self.folder, self.rank).open("w")
+                self._crash = self._crash_path.open("w")
                 faulthandler.enable(self._crash)
             # Python code that is first executed by a hook, such as an import, would make the
             # interpreter forget that Ctrl-C ends the process, and the exit code would be wrong.
             stacks_of_threads()
-            bounded_text(_record(self.rank, self.world_size))
+            bounded_text(_record(self.rank, self.world_size, _spans[-1]))
         except OSError as error:
             self._warn(error)
 
-    def write(self) -> None:
-        """Write the record; a failure is logged, because the program must go on."""
-        record = _record(self.rank, self.world_size)
+    def write(self, span: Span) -> None:
+        """Write the record of a span; a failure is logged, because the program must go on."""
+        span.is_due = False
+        record = _record(self.rank, self.world_size, span)
+        folder = self.folder if span.view is None else self.folder / span.view.folder
         try:
-            write_atomically(record_path(self.folder, self.rank), bounded_text(record))
+            write_atomically(record_path(folder, record.rank), bounded_text(record))
+            if span.view is not None:
+                drop_excess(self.folder)
         except OSError as error:
             self._warn(error)
+
+    def enter(self, view: EpochView) -> None:
+        """Give the file for a crash the name of an epoch."""
+        if self._crash is None:
+            return
+        path = epoch_crash_path(self.folder, view.folder, view.rank)
+        try:
+            self._crash_path.rename(path)
+        except OSError as error:
+            self._warn(error)
+        else:
+            self._crash_path = path
 
     def end(self) -> None:
         """Remove the file for a crash, which has not happened, and the folder if it is empty."""
@@ -99,7 +158,7 @@ class FlightRecorder:
         self._crash.close()
         self._crash = None
         try:
-            crash_path(self.folder, self.rank).unlink(missing_ok=True)
+            self._crash_path.unlink(missing_ok=True)
             self.folder.rmdir()
         except OSError:  # other ranks have files there
             return
@@ -169,8 +228,64 @@ def note_alarms(runtime: _core.Runtime) -> None:
         if not news:
             return
         _seen[id(runtime)] = news[-1].at
-        _add(_OCCASIONS[news[0].kind], "\n".join(each.text for each in news))
-        recorder.write()
+        span = _span_of(runtime, news[0])
+        if span.runtime is runtime:
+            span.engine = engine
+        _add(_OCCASIONS[news[0].kind], "\n".join(each.text for each in news), span=span)
+        if span.view is None:
+            recorder.write(span)
+        else:
+            _write_later(span)
+
+
+def entered(runtime: _core.Runtime, view: EpochView) -> None:
+    """Begin the record of the next epoch of an elastic job; later faults belong to it."""
+    recorder = _mine()
+    if recorder is None:
+        return
+    with _lock:
+        last = _spans[-1]
+        last.ended, last.followed_by = view.began or process.clock_reading().monotonic, view.number
+        if last.occasions and last.view is not None:
+            _write_later(last)
+        _spans.append(Span(view=view, runtime=runtime))
+        if len(_spans) > _MOST_SPANS:
+            oldest = _spans.pop(0)
+            if oldest.is_due:
+                recorder.write(oldest)
+        recorder.enter(view)
+
+
+def _span_of(runtime: _core.Runtime, event: RecordedEvent) -> Span:
+    """Return the span to which an event of an engine belongs."""
+    newest = _spans[-1]
+    for span in reversed(_spans):
+        view = span.view
+        if span.runtime is not runtime or view is None:
+            continue
+        newest = span
+        if view.began <= event.at and not view.is_of_another(event.group):
+            return span
+    return newest
+
+
+def _write_later(span: Span) -> None:
+    """Write the record of an epoch soon; the survivors need the time until then to recover."""
+    if not any(each.is_due for each in _spans):
+        timer = threading.Timer(_DELAY_SECONDS, _write_due)
+        timer.daemon = True
+        timer.start()
+    span.is_due = True
+
+
+def _write_due() -> None:
+    recorder = _mine()
+    if recorder is None:
+        return
+    with _lock:
+        for span in _spans:
+            if span.is_due:
+                recorder.write(span)
 
 
 def note_abort(reason: str) -> None:
@@ -205,13 +320,14 @@ def write_flight_record(path: str | Path) -> Path:
         target = record_path(target, rank)
     with _lock:
         _add("request", "the program asked for this record")
-        write_atomically(target, bounded_text(_record(rank, world_size)))
+        write_atomically(target, bounded_text(_record(rank, world_size, _spans[-1])))
     return target
 
 
-def _record(rank: int, world_size: int) -> FlightRecord:
-    clock = process.clock_reading()
-    live = tuple(recorded_engine(runtime, clock) for runtime in _runtimes)
+def _record(rank: int, world_size: int, span: Span) -> FlightRecord:
+    clock, view = process.clock_reading(), span.view
+    if view is not None:
+        rank, world_size = view.rank, len(view.numbers)
     return FlightRecord(
         rank=rank,
         world_size=world_size,
@@ -220,18 +336,33 @@ def _record(rank: int, world_size: int) -> FlightRecord:
         command=process.command_of_process(),
         started=process.start_of_process(),
         clock=clock,
-        occasions=tuple(_occasions),
-        engines=(*_closed, *live),
+        occasions=tuple(span.occasions),
+        engines=_engines(span),
         versions=process.versions(),
         load=process.load_averages(),
         memory=process.memory_reading(),
         environment=recorded_environment(),
+        epoch=None if view is None else view.recorded(span.followed_by),
     )
 
 
-def _add(kind: str, text: str, error: RaisedError | None = None) -> None:
+def _engines(span: Span) -> tuple[RecordedEngine, ...]:
+    """Return the engines of a record; that of an epoch has only the engine of the epoch."""
+    if span.view is None:
+        clock = process.clock_reading()
+        return (*_closed, *(recorded_engine(runtime, clock) for runtime in _runtimes))
+    return () if span.engine is None else (span.view.of(span.engine, span.ended),)
+
+
+def _add(kind: str, text: str, error: RaisedError | None = None, span: Span | None = None) -> None:
+    """Add an occasion to a span (default: the newest one, whose engine is read)."""
     clock = process.clock_reading()
-    _occasions.append(
+    if span is None:
+        span = _spans[-1]
+        if span.runtime is not None:
+            span.engine = recorded_engine(span.runtime, clock)
+    occasions = span.occasions
+    occasions.append(
         Occasion(
             kind=kind,
             text=text,
@@ -241,8 +372,8 @@ def _add(kind: str, text: str, error: RaisedError | None = None) -> None:
             stacks=stacks_of_threads(),
         )
     )
-    if len(_occasions) > _MOST_OCCASIONS:
-        del _occasions[-2]
+    if len(occasions) > _MOST_OCCASIONS:
+        del occasions[-2]
 
 
 def _mine() -> FlightRecorder | None:
@@ -266,7 +397,8 @@ def _note(kind: str, text: str, error: RaisedError | None = None) -> None:
     try:
         with _lock:
             _add(kind, text, error)
-            recorder.write()
+            recorder.write(_spans[-1])
+            _write_due()
     except Exception:  # noqa: BLE001 - a fault of the recorder must not hide the fault of the program
         _log.exception("rank %d: the flight record could not be written", recorder.rank)
 
@@ -322,4 +454,5 @@ def _await_sigterm(descriptor: int) -> None:
 def _end() -> None:
     recorder = _mine()
     if recorder is not None:
+        _write_due()
         recorder.end()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from slipstream.errors import UsageError
 from slipstream.flight import progress
 from slipstream.flight.cause import Cause, Facts, Finder
 from slipstream.flight.deaths import find_death
@@ -17,6 +19,7 @@ from slipstream.flight.facts import (
     place_in_words,
     ranks_in_words,
 )
+from slipstream.flight.files import FIRST_KEPT, NEWEST_KEPT, epoch_folders, num_dropped
 from slipstream.flight.folder import Evidence, read_folder
 from slipstream.flight.record import RecordedOperation
 from slipstream.flight.silence import find_leaver, find_silence
@@ -75,6 +78,9 @@ class Account:
             missing.
         advice: Sentences about what to do.
         problems: Files that could not be read.
+        survived: Sentences about the ranks that went on, in an elastic job.
+        others: Other faults of the same elastic job, each in one line, the newest first.
+        wall: Wall clock at the first occasion of a record, 0 if there is none.
     """
 
     headline: str
@@ -86,10 +92,53 @@ class Account:
     differences: tuple[str, ...]
     advice: tuple[str, ...]
     problems: tuple[str, ...]
+    survived: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
+    wall: float = 0.0
 
 
 def explain(folder: Path) -> Account:
     """Merge the flight records in a folder into one account.
+
+    If the folder is that of an elastic job with several faults, the newest one is explained, and
+    the others are listed.
+
+    Raises:
+        UsageError: there is no such folder, or it has no record.
+    """
+    folders = epoch_folders(folder)
+    if any(folder.glob("rank-*.json")):
+        folders.insert(0, folder)  # a fault before the training began
+    if not epoch_folders(folder):
+        return account_of(folder)
+    *older, newest = sorted(folders, key=_wall_of)
+    others = [_in_one_line(each, folder) for each in reversed(older)]
+    if dropped := num_dropped(folder):
+        others.append(
+            f"records of {dropped} more fault{'s' * (dropped > 1)} were dropped: the first"
+            f" {FIRST_KEPT} and the newest {NEWEST_KEPT} are kept"
+        )
+    return replace(account_of(newest), others=tuple(others))
+
+
+def _wall_of(folder: Path) -> float:
+    """Return the wall clock at which the newest file of a folder was written."""
+    return max((path.stat().st_mtime for path in folder.glob("rank-*.json")), default=0.0)
+
+
+def _in_one_line(folder: Path, job: Path) -> str:
+    """Return a fault of an elastic job in one line, with the folder that has more about it."""
+    where = "" if folder == job else f" (slipstream explain {folder})"
+    try:
+        told = account_of(folder)
+    except UsageError as error:
+        return str(error)
+    moment = time.strftime("%H:%M:%S", time.localtime(told.wall))
+    return f"{moment} {told.headline}{where}"
+
+
+def account_of(folder: Path) -> Account:
+    """Merge the flight records of one fault into an account.
 
     Raises:
         UsageError: there is no such folder, or it has no record.
@@ -111,6 +160,8 @@ def explain(folder: Path) -> Account:
         ),
         advice=cause.advice,
         problems=evidence.problems,
+        survived=tuple(progress.survivors(facts)),
+        wall=min((one.wall for each in facts.values() for one in each.occasions), default=0.0),
     )
 
 
@@ -179,6 +230,8 @@ def _end_of(each: RankFacts) -> str:
     end = each.end
     error = each.exception.error.type if each.exception and each.exception.error else ""
     error = error.rsplit(".", 1)[-1]
+    if end is None and each.went_on_in:
+        return "went on"
     if end is None:
         return error or ("no record" if each.record is None else "")
     if end.by_launcher:

@@ -53,6 +53,12 @@ class RankFacts:
         return f"rank {self.rank}" + (f" ({', '.join(parts)})" if parts else "")
 
     @property
+    def went_on_in(self) -> int:
+        """Number of the epoch in which the rank went on after the fault, or 0."""
+        epoch = None if self.record is None else self.record.epoch
+        return 0 if epoch is None else epoch.followed_by
+
+    @property
     def occasions(self) -> Sequence[Occasion]:
         """Occasions of the record, the oldest first."""
         return () if self.record is None else self.record.occasions

@@ -8,7 +8,7 @@ from pathlib import Path
 from slipstream.errors import UsageError, reason_of
 from slipstream.flight import launcher, record
 from slipstream.flight.codec import T, from_json
-from slipstream.flight.files import launcher_path
+from slipstream.flight.files import epoch_folder, launcher_path
 from slipstream.flight.launcher import LauncherRecord, RankEnd
 from slipstream.flight.record import FlightRecord, RecordedEngine
 
@@ -91,11 +91,10 @@ def read_folder(folder: Path) -> Evidence:
     for rank in stale:
         problems.append(f"{folder / f'rank-{rank:04}.json'} belongs to an earlier, larger job")
         del by_rank[rank]
-    path = launcher_path(folder)
     found = Evidence(
         records=by_rank,
         crashes=_read_crashes(folder, problems),
-        launcher=_read(path, LauncherRecord, problems) if path.exists() else None,
+        launcher=_read_launcher(folder, list(by_rank.values()), problems),
         problems=tuple(problems),
     )
     if not found.ranks:
@@ -124,10 +123,32 @@ def _read(path: Path, kind: type[T], problems: list[str]) -> T | None:
     return None
 
 
+def _read_launcher(
+    folder: Path, records: list[FlightRecord], problems: list[str]
+) -> LauncherRecord | None:
+    """Return the launcher's record; that of an epoch lies in the folder of the job."""
+    path = launcher_path(folder)
+    epoch = next((each.epoch for each in records if each.epoch is not None), None)
+    if path.exists() or epoch is None:
+        return _read(path, LauncherRecord, problems) if path.exists() else None
+    path = launcher_path(folder.absolute().parent)
+    whole = None
+    if folder.absolute().name == epoch_folder(epoch.number, epoch.title) and path.exists():
+        whole = _read(path, LauncherRecord, problems)
+    if whole is None:
+        return None
+    wall = min(each.occasions[0].wall if each.occasions else each.clock.wall for each in records)
+    return whole.in_epoch(epoch.number, epoch.slots, wall)
+
+
 def _read_crashes(folder: Path, problems: list[str]) -> dict[int, str]:
+    """Return the stacks at fatal signals; those of an epoch lie in the folder of the job."""
     crashes: dict[int, str] = {}
-    for path in sorted(folder.glob("rank-*.crash.txt")):
-        number = path.name.removeprefix("rank-").removesuffix(".crash.txt")
+    here = folder.absolute()
+    beside = here.parent.glob(f"{here.name}.rank-*.crash.txt")
+    for path in (*sorted(folder.glob("rank-*.crash.txt")), *sorted(beside)):
+        name = path.name.removeprefix(f"{here.name}.")
+        number = name.removeprefix("rank-").removesuffix(".crash.txt")
         try:
             text = path.read_text(encoding="utf-8", errors="replace")
         except OSError as error:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 FORMAT = "slipstream launcher record"
 VERSION = 1
@@ -24,6 +25,8 @@ class RankEnd:
         oom_kills: Number of processes that the kernel killed on the host because memory was short,
             from the start of the job to this rank's death by SIGKILL; None if unknown.
         last_lines: Last lines of output of a rank that the launcher did not end.
+        epoch: Number of the last epoch of the process in an elastic job, where `rank` is the number
+            of the process's slot; 0 if it belonged to none.
     """
 
     rank: int
@@ -35,6 +38,7 @@ class RankEnd:
     state: str = ""
     oom_kills: int | None = None
     last_lines: tuple[str, ...] = ()
+    epoch: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,3 +68,36 @@ class LauncherRecord:
     signal: str = ""
     version: int = VERSION
     format: str = FORMAT
+
+    def in_epoch(self, number: int, slots: Sequence[int], wall: float) -> LauncherRecord:
+        """Return what is known of one epoch of an elastic job, with the ranks of that epoch.
+
+        Args:
+            number: Number of the epoch.
+            slots: Slot of each of its ranks.
+            wall: Wall clock at the fault. If all processes were lost, the job has started again
+                and has had several epochs with this number; then the nearest one counts.
+        """
+        ranks = {slot: rank for rank, slot in enumerate(slots) if slot >= 0}
+        ends: dict[int, RankEnd] = {}
+        for end in self.ranks:
+            if end.epoch != number or end.rank not in ranks:
+                continue
+            rank = ranks[end.rank]
+            known = ends.get(rank)
+            if known is None or self._distance(end, wall) < self._distance(known, wall):
+                ends[rank] = replace(end, rank=rank)
+        found = tuple(ends[rank] for rank in sorted(ends))
+        bad = [end for end in found if end.status and not end.by_launcher]
+        is_last = number == max((end.epoch for end in self.ranks), default=number)
+        return replace(
+            self,
+            ranks=found,
+            first=min(bad, key=lambda end: end.seconds or 0.0).rank if bad else None,
+            failed_host=self.failed_host if is_last else "",
+            reason=self.reason if is_last else "",
+            signal=self.signal if is_last else "",
+        )
+
+    def _distance(self, end: RankEnd, wall: float) -> float:
+        return abs(self.started + (end.seconds or 0.0) - wall)

@@ -118,3 +118,15 @@ def unrecorded(facts: Facts) -> list[str]:
         f"{ranks_in_words(without)} {verb} written no record: a killed or stopped process cannot,"
         " and a process that ends by itself without a fault does not"
     ]
+
+
+def survivors(facts: Facts) -> list[str]:
+    """Return sentences about the ranks of an elastic job that went on after the fault."""
+    by_epoch: dict[int, list[int]] = {}
+    for rank, each in facts.items():
+        if each.went_on_in:
+            by_epoch.setdefault(each.went_on_in, []).append(rank)
+    return [
+        f"{ranks_in_words(ranks)} went on in epoch {epoch}, where ranks may have other numbers"
+        for epoch, ranks in sorted(by_epoch.items())
+    ]

@@ -268,6 +268,23 @@ class MemoryReading:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class RecordedEpoch:
+    """The epoch of an elastic job that a record speaks of.
+
+    Args:
+        number: Number of the epoch.
+        title: Name of the epoch.
+        slots: Slot of each rank in the launcher's list, -1 for none.
+        followed_by: Number of the epoch that this process entered next; 0 if it has not.
+    """
+
+    number: int
+    title: str
+    slots: tuple[int, ...] = ()
+    followed_by: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class FlightRecord:
     """The flight record of one rank.
 
@@ -285,6 +302,8 @@ class FlightRecord:
         load: Load averages of the host over 1, 5 and 15 minutes.
         memory: Memory of the host and of the process.
         environment: Environment variables that hold no secret.
+        epoch: Epoch whose ranks and whose time the record speaks of (default None: the job is not
+            elastic, or its training had not begun).
         version: Version of the format.
         format: Name of the format.
     """
@@ -302,5 +321,6 @@ class FlightRecord:
     load: tuple[float, ...] = ()
     memory: MemoryReading = field(default_factory=MemoryReading)
     environment: dict[str, str] = field(default_factory=dict[str, str])
+    epoch: RecordedEpoch | None = None
     version: int = VERSION
     format: str = FORMAT

@@ -25,8 +25,10 @@ def screen(account: Account) -> list[RenderableType]:
     parts += [Text(f"  {line}") for line in account.details]
     parts += [Text(""), _table(account)]
     parts += _section("How the others learned of it", account.notices)
+    parts += _section("Who went on", account.survived)
     parts += _section("Differences", account.differences)
     parts += _section("What to do", account.advice)
+    parts += _section("Other faults of this job", account.others)
     parts += _section("Unreadable files", account.problems)
     return parts
 

@@ -27,13 +27,14 @@ from slipstream.cluster.elastic.slots import QUICK_SECONDS, Slot
 from slipstream.cluster.elastic.starts import Starter
 from slipstream.cluster.elastic.verdict import first_failure, is_hopeless
 from slipstream.cluster.job import Job
-from slipstream.cluster.launcher import LAUNCH_FAILED, Display, Failure
+from slipstream.cluster.launcher import LAUNCH_FAILED, Display, Failure, FlightListener
 from slipstream.cluster.lines import Transcript
 from slipstream.cluster.link import describe_status
 from slipstream.cluster.messages import (
     EndSlot,
     Exited,
     Expect,
+    FlightFile,
     Joined,
     Message,
     Noticed,
@@ -69,6 +70,13 @@ class ElasticDisplay(Display, Protocol):
         """Receive the number of processes that run, whenever it has changed."""
 
 
+class ElasticFlightListener(FlightListener, Protocol):
+    """The interface of a listener that keeps what explains the faults of an elastic job."""
+
+    def ended(self, slot: int, status: int | None, epoch: int, *, by_launcher: bool) -> None:
+        """Receive the end of a slot's process, and its last epoch; see `ElasticFlightLog`."""
+
+
 class _Phase(Enum):
     GATHERING = 1
     RUNNING = 2
@@ -76,13 +84,20 @@ class _Phase(Enum):
     ENDING = 4
 
 
-def launch_elastic(job: Job, options: ElasticOptions, display: ElasticDisplay) -> int:
+def launch_elastic(
+    job: Job,
+    options: ElasticOptions,
+    display: ElasticDisplay,
+    *,
+    flight: ElasticFlightListener | None = None,
+) -> int:
     """Run an elastic job; blocks until every process has ended. Call it in the main thread.
 
     Args:
         job: Program of the job, and its first hosts unless `options.hosts_from` prints them.
         options: Limits of the job, and the source of its hosts.
         display: Display that receives all events; the number of a slot takes the place of a rank.
+        flight: Listener for what explains a fault (default None).
 
     Returns:
         0 for success, else the exit code of the process that failed first (128 + n if signal n
@@ -94,12 +109,19 @@ def launch_elastic(job: Job, options: ElasticOptions, display: ElasticDisplay) -
     """
     expect_children()
     with signals_as_bytes(signal.SIGCHLD, *END_SIGNALS, *PASSED_SIGNALS) as wakeup:
-        return _ElasticLauncher(job, options, display).run(wakeup)
+        return _ElasticLauncher(job, options, display, flight).run(wakeup)
 
 
 class _ElasticLauncher:
-    def __init__(self, job: Job, options: ElasticOptions, display: ElasticDisplay) -> None:
+    def __init__(
+        self,
+        job: Job,
+        options: ElasticOptions,
+        display: ElasticDisplay,
+        flight: ElasticFlightListener | None,
+    ) -> None:
         self._job = job
+        self._flight = flight
         self._options = options
         self._display = display
         self._transcript = Transcript(display)
@@ -315,16 +337,27 @@ class _ElasticLauncher:
                 self._transcript.feed(number, data, is_error=message.is_error)
             case Exited():
                 slot = host.slots[message.local_rank]
+                self._note_end(slot, message.status)
                 self._display.exited(slot.number, slot.host, message.status)
                 self._take_end(slot, message.status, describe_status(message.status))
             case NotStarted():
                 self._take_end(host.slots[message.local_rank], LAUNCH_FAILED, message.reason)
-            case Noticed():  # only the launcher of ordinary jobs writes down what explains a fault
-                pass
+            case Noticed():
+                if self._flight is not None:
+                    number = host.slots[message.local_rank].number
+                    self._flight.noticed(number, message.state, message.oom_kills)
+            case FlightFile():
+                if self._flight is not None:
+                    self._flight.take_file(message.name, message.text)
             case _:
                 raise InternalError(
                     f"the agent of {host.host.name} sent the order {message!r}; please report it"
                 )
+
+    def _note_end(self, slot: Slot, status: int | None) -> None:
+        if self._flight is not None:
+            by_launcher = slot.is_ending or self._phase is _Phase.ENDING
+            self._flight.ended(slot.number, status, slot.epoch, by_launcher=by_launcher)
 
     def _take_member(self, slot: Slot, epoch: int) -> None:
         rules = self._options.host_rules
@@ -394,6 +427,7 @@ class _ElasticLauncher:
         """Take note that an agent could not be started, or was lost with its processes."""
         if self._phase is _Phase.ENDING:
             for slot in host.running_slots:
+                self._note_end(slot, None)
                 slot.is_running = False
             return
         if reason != host.problem or host.running_slots:
@@ -403,6 +437,7 @@ class _ElasticLauncher:
             )
         host.problem = reason
         for slot in host.running_slots:
+            self._note_end(slot, None)
             self._take_end(slot, LAUNCH_FAILED, "its host was lost")
 
     # ---- withdrawn hosts ----

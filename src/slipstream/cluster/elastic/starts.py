@@ -95,6 +95,7 @@ class Starter:
             unset=RANK_VARIABLES if variables is None else (),
             grace_seconds=self._job.grace_seconds,
             nccl_plugin=self._job.nccl_plugin,
+            flight_folder="" if host.host.is_local else str(self._job.flight_folder or ""),
         )
 
     def threads(self, host: ElasticHost) -> dict[str, str]:

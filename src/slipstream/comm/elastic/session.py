@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from slipstream.comm import worlds
+from slipstream.comm import flight, worlds
 from slipstream.comm.config import choose_listen_addresses
 from slipstream.comm.elastic.epoch import Epoch, JobMember, decode, encode
 from slipstream.comm.elastic.formation import (
@@ -36,6 +36,7 @@ from slipstream.comm.elastic.listener import Arrival, MemberListener
 from slipstream.comm.handle import Handle
 from slipstream.comm.opening import Seat, job_key, open_engine
 from slipstream.errors import ConfigError, PeerError, PeerTimeoutError, SlipstreamError
+from slipstream.flight.epochs import EpochView
 from slipstream.settings import (
     Launch,
     Settings,
@@ -100,6 +101,7 @@ class ElasticSession:
         self.epoch = Epoch(number=0, nonce="", members=())
         self.num_changes = 0  # epochs that this process has entered
         self.is_new = True  # whether this process has not got the state yet
+        self.is_untrained = False  # whether it is one of the first, and nobody has trained yet
         # Functions that are called, in any thread, when this rank learns of a reason to change.
         self.listeners: list[Callable[[], None]] = []
         self._following: JobMember | None = None
@@ -121,6 +123,7 @@ class ElasticSession:
         parts = np.split(gathered, np.cumsum(sizes)[:-1])
         members = tuple(decode(part.tobytes())["member"] for part in parts)
         digest = hashlib.sha256(gathered.tobytes()).hexdigest()[:32]
+        self.is_untrained = True
         self._enter(Epoch(number=1, nonce=digest, members=members), worlds.current_world())
 
     def join(self) -> None:
@@ -286,8 +289,19 @@ class ElasticSession:
         if self._flags is not None:  # the groups of the last epoch
             self._flags.close()
             worlds.world().close()
+        keeps = worlds.is_initialized() and worlds.current_world().engine is world.engine
+        is_first = self.num_changes == 0
         worlds.adopt(world)
         self.epoch = epoch
+        view = EpochView(
+            number=epoch.number,
+            title=epoch.title,
+            rank=world.group.rank,
+            numbers=world.members,
+            slots=tuple(member.slot for member in epoch.members),
+            began=time.monotonic() if keeps and not is_first else 0.0,
+        )
+        flight.entered(world.engine.runtime, view)
         self.num_changes += 1
         announce_epoch(self._settings, epoch.number)
         self._leavers &= {member.uid for member in epoch.members}
