@@ -134,3 +134,50 @@ def test_a_process_that_comes_too_late_looks_on(start: Start, ports: list[int]) 
     late = job.add(slot(ports, 2, SLIPSTREAM_JOINS="1"))
     time.sleep(2)
     assert late.process.poll() is None
+
+
+def test_a_joiner_does_not_go_on_from_the_beginning_if_all_that_had_the_state_die(
+    start: Start, ports: list[int]
+) -> None:
+    job = begin(start, ports, 1, LONG, ELASTIC_IN_RESET="die")
+    joiner = job.add(slot(ports, 1, SLIPSTREAM_JOINS="1"))
+    assert joiner.process.wait(60) == 1
+    assert "all ranks that had the state of the training are lost" in joiner.output
+    assert not reports(joiner.output)  # it never began
+    job.finish(0, 1)
+
+
+def test_first_ranks_go_on_from_the_beginning_while_nobody_has_trained(
+    start: Start, ports: list[int]
+) -> None:
+    job = begin(start, ports, 3, "100")
+    job.ranks[2].signal(signal.SIGKILL)
+    for output in job.finish(2):
+        assert reports(output)[-1]["done"] == 100
+
+
+def test_a_rank_whose_commits_no_other_rank_has_ends_with_an_error(
+    start: Start, ports: list[int]
+) -> None:
+    of_rank = {rank: slot(ports, rank) for rank in range(3)}
+    of_rank[1]["ELASTIC_SAVES_AT_10"] = "3"
+    job = start(3, "elastic.py", "400", of_rank=of_rank)
+    for rank in job.ranks:
+        rank.wait_for('"epoch": 1')
+    time.sleep(0.5)
+    job.ranks[2].signal(signal.SIGKILL)
+    assert job.ranks[1].process.wait(60) == 1
+    assert "this rank cannot go back to where the others are: commit" in job.ranks[1].output
+    (first,) = job.finish(1, 2)
+    assert reports(first)[-1]["done"] == 400
+
+
+def test_a_commit_in_a_reset_callback_is_an_error(start: Start, ports: list[int]) -> None:
+    job = begin(start, ports, 1, LONG, ELASTIC_IN_RESET="commit")
+    job.add(slot(ports, 1, SLIPSTREAM_JOINS="1"))
+    late = job.add(slot(ports, 2, SLIPSTREAM_JOINS="1"))
+    assert job.ranks[0].process.wait(60) == 1
+    assert "a reset callback has called commit() or check()" in job.ranks[0].output
+    late.process.kill()
+    job.ranks[1].process.kill()
+    job.finish(0, 1, 2)

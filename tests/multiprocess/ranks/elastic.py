@@ -1,12 +1,13 @@
 """Elastic training whose result shows whether every step was applied once: `elastic.py STEPS`.
 
 Each step adds one to the weights, on all ranks together. A line of JSON
-for each epoch says who is there.
+for each epoch says who is there. Variables ELASTIC_* let a rank do something wrong.
 """
 
 import json
 import logging
 import os
+import signal
 import sys
 import time
 
@@ -17,6 +18,8 @@ from slipstream.comm import elastic
 
 STEPS = int(sys.argv[1])
 FAILS_AT = int(os.environ.get("ELASTIC_FAILS_AT", "-1"))
+IN_RESET = os.environ.get("ELASTIC_IN_RESET", "")  # "die" or "commit"
+SAVES_AT_10 = int(os.environ.get("ELASTIC_SAVES_AT_10", "0"))
 STEP_SECONDS = 0.005
 
 
@@ -35,12 +38,18 @@ def train(state: elastic.ObjectState) -> None:
         state.step += 1
         if state.step == FAILS_AT:
             raise ValueError("the script is wrong")
+        for _ in range(SAVES_AT_10 if state.step == 10 else 0):
+            state.save()
         state.commit()
 
 
 def main() -> None:
     logging.basicConfig(level=logging.INFO)
     state = elastic.ObjectState(weights=np.zeros(1000), step=0)
+    if IN_RESET == "die":
+        state.register_reset_callbacks([lambda: os.kill(os.getpid(), signal.SIGKILL)])
+    if IN_RESET == "commit":
+        state.register_reset_callbacks([state.commit])
     train(state)
     assert (state.weights == STEPS).all(), state.weights
     report(done=state.step)

@@ -1,6 +1,7 @@
 """What a program that prints hosts may print, and what counts as a failure of it."""
 
 import os
+import resource
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -90,6 +91,31 @@ def test_a_run_that_takes_too_long_is_killed_with_its_children(
 
 def test_much_output_does_not_block_the_program(make: Make) -> None:
     script = make("yes '# a comment' | head -n 50000; echo b")
+    run_once(script)
+    assert script.hosts == (B1,)
+
+
+@pytest.mark.parametrize("lines", ["yes a", "yes a-host | head -c 1100000", "yes >&2"])
+def test_a_program_that_prints_too_much_has_failed(make: Make, lines: str) -> None:
+    script = make(f"{lines}; exit 0")
+    began = time.monotonic()
+    run_once(script)
+    assert script.problem == "it printed more than 1 MiB"
+    assert script.hosts == ()
+    assert time.monotonic() - began < host_script.LIMIT_SECONDS
+
+
+def test_a_lack_of_files_is_a_problem_of_the_run(make: Make) -> None:
+    script = make("echo b")
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    free = os.dup(0)
+    os.close(free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free, limits[1]))
+    try:
+        run_once(script)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert script.problem == "it cannot be executed: Too many open files"
     run_once(script)
     assert script.hosts == (B1,)
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import re
 import shutil
 import uuid
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -246,8 +249,8 @@ def test_a_killed_save_of_the_same_step_leaves_nothing_that_counts(tmp_path) -> 
     assert state["x"].sum() == 0
 
 
-def saved_steps(folder: Path, *steps: int) -> Checkpointer:
-    checkpointer = Checkpointer(folder, keep=None)
+def saved_steps(folder: Path, *steps: int, keep: int | None = None) -> Checkpointer:
+    checkpointer = Checkpointer(folder, keep=keep)
     for step in steps:
         checkpointer.save(step, {"x": torch.full((1000,), float(step))})
     checkpointer.wait()
@@ -376,8 +379,50 @@ def test_old_checkpoints_stay_while_the_newest_are_damaged(tmp_path) -> None:
     checkpointer = Checkpointer(tmp_path, keep=2)
     checkpointer.save(4, {"x": torch.zeros(1000)})
     checkpointer.wait()
+    assert [entry.step for entry in checkpointer.list()] == [4, 3, 2, 1]
+    assert [entry.is_whole for entry in checkpointer.list()] == [True, False, False, True]
+
+
+def test_checkpoints_that_cannot_be_read_now_stay(tmp_path) -> None:
+    saved_steps(tmp_path, 1, 2)
+    manifest = only_file(tmp_path, 1, "manifest.json")
+    manifest.rename(manifest.with_name("away"))
+    manifest.mkdir()  # reading it fails, as on a file system that is gone for a moment
+    (tmp_path / "step-00000003").mkdir()  # its save did not end
+    checkpointer = Checkpointer(tmp_path)
+    checkpointer.save(4, {"x": 1})
+    checkpointer.wait()
     assert [entry.step for entry in checkpointer.list()] == [4, 2, 1]
-    assert [entry.is_whole for entry in checkpointer.list()] == [True, False, True]
+    assert manifest.with_name("away").exists()
+
+
+def test_what_lies_behind_a_link_stays(tmp_path) -> None:
+    saved_steps(tmp_path / "archive", 1)
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "step-00000001").symlink_to(tmp_path / "archive" / "step-00000001")
+    saved_steps(tmp_path / "runs", 2, 3, keep=1)
+    assert [entry.step for entry in Checkpointer(tmp_path / "runs").list()] == [3]
+    (archived,) = Checkpointer(tmp_path / "archive").list()
+    assert archived.is_whole
+
+
+def test_a_folder_in_an_old_checkpoint_is_deleted_with_it(tmp_path) -> None:
+    saved_steps(tmp_path, 1, 2)
+    (tmp_path / "step-00000002" / ".ipynb_checkpoints").mkdir()
+    saved_steps(tmp_path, 3, keep=1)
+    assert [entry.step for entry in Checkpointer(tmp_path).list()] == [3]
+
+
+def test_a_manifest_with_a_time_that_no_clock_has_is_damaged(tmp_path) -> None:
+    saved_steps(tmp_path, 1)
+    path = only_file(tmp_path, 1, "manifest.json")
+    for time in ("1e30", "NaN", "-1.0", "Infinity"):
+        text = json.dumps(json.loads(path.read_text())["manifest"], separators=(",", ":"))
+        text = re.sub(r'"time":[^,}]*', f'"time":{time}', text)
+        crc32 = zlib.crc32(text.encode())
+        path.write_text(f'{{"crc32": "{crc32:08x}", "manifest": {text}}}\n')
+        (found,) = Checkpointer(tmp_path).list()
+        assert "time is" in found.problem
 
 
 def test_a_folder_that_vanished_is_an_error_and_the_next_save_works(tmp_path) -> None:

@@ -15,6 +15,7 @@ from slipstream.cluster.processes import exit_status, signal_group, start_rank
 from slipstream.errors import SlipstreamError, UsageError
 
 LIMIT_SECONDS = 10.0  # longest time of a run. Chosen by hand.
+LOOK_SECONDS = 0.1  # time between two looks at the size of what a run has printed
 MAX_BYTES = 1 << 20
 
 
@@ -22,7 +23,7 @@ class HostScript:
     """A program that prints hosts, one `[user@]name[:slots]` per line.
 
     A run fails if it ends with an error, takes longer than ten seconds, prints a line that is no
-    host, or prints no host at all. An empty list counts as a failure, so that a program which
+    host, prints more than 1 MiB, or prints no host at all. An empty list counts as a failure, so that a program which
     cannot reach its source does not end the training.
 
     Args:
@@ -59,7 +60,9 @@ class HostScript:
     @property
     def due_at(self) -> float:
         """Time at which `advance` must be called at the latest."""
-        return self._due_at
+        if self._process is None:
+            return self._due_at
+        return min(self._due_at, time.monotonic() + LOOK_SECONDS)
 
     def advance(self) -> bool:
         """Start the program if it is due, or read what it has printed; never block.
@@ -73,7 +76,7 @@ class HostScript:
                 return self._start(now)
             return False
         status = exit_status(self._process.pid)
-        if status is None and now < self._due_at:
+        if status is None and now < self._due_at and not self._has_too_much():
             return False
         self._end_run(now, status)
         self.num_runs += 1
@@ -89,10 +92,13 @@ class HostScript:
             file.close()
         self._files = None
 
+    def _has_too_much(self) -> bool:
+        return any(os.fstat(file.fileno()).st_size > MAX_BYTES for file in self._files or ())
+
     def _start(self, now: float) -> bool:
-        self._files = (tempfile.TemporaryFile(), tempfile.TemporaryFile())  # noqa: SIM115  close() does
-        outputs = tuple(file.fileno() for file in self._files)
         try:
+            self._files = (tempfile.TemporaryFile(), tempfile.TemporaryFile())  # noqa: SIM115  close() does
+            outputs = tuple(file.fileno() for file in self._files)
             self._process = start_rank((str(self.path),), str(Path.cwd()), self._environ, outputs)
         except OSError as error:
             self.close()
@@ -108,10 +114,13 @@ class HostScript:
         assert self._process is not None
         signal_group(self._process.pid, signal.SIGKILL)
         self._process.wait()
+        has_too_much = self._has_too_much()
         out, err = (_content(file) for file in self._files)
         self.close()
         self._due_at = now + self._pause_seconds
-        if status is None:
+        if has_too_much:
+            self.problem = f"it printed more than {MAX_BYTES >> 20} MiB"
+        elif status is None:
             self.problem = f"it ran for more than {LIMIT_SECONDS:g} s"
         elif status != 0:
             said = (err.strip().splitlines() or ["no message"])[-1]

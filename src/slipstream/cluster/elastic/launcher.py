@@ -158,8 +158,10 @@ class _ElasticLauncher:
         if self._script is None:
             self._pool.update(self._job.hosts)
         try:
-            while not self._is_over():
+            while True:
                 self._reconcile()
+                if self._is_over():
+                    break
                 for key, _ in self._selector.select(self._seconds_to_deadline()):
                     if key.fd in self._selector.get_map():
                         key.data()

@@ -21,6 +21,7 @@ that end.
 
 from slipstream.comm.elastic.formation import LeftError as LeftError
 from slipstream.comm.elastic.formation import OverError as OverError
+from slipstream.comm.elastic.loop import StateLostError as StateLostError
 from slipstream.comm.elastic.loop import run as run
 from slipstream.comm.elastic.session import MembershipChanged as MembershipChanged
 from slipstream.comm.elastic.session import session as session

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 import numpy as np
@@ -22,7 +22,7 @@ from slipstream.comm.elastic.session import (
     end_session,
     session,
 )
-from slipstream.errors import PeerError
+from slipstream.errors import PeerError, SlipstreamError, UsageError
 
 LEFT_EXIT_CODE = 128 + signal.SIGTERM
 
@@ -32,6 +32,10 @@ _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 _log = logging.getLogger(__name__)
+
+
+class StateLostError(SlipstreamError):
+    """Start the job again, from its last checkpoint: nobody who is left has the state."""
 
 
 class Survives(Protocol):
@@ -75,37 +79,55 @@ def run(
 
     Raises:
         TooFewRanksError: too few ranks are left, and too few came within 10 minutes.
+        StateLostError: all ranks that had the state are lost.
     """
+
+    def changed(membership: ElasticSession, state: Survives, was_fault: bool) -> bool:
+        return _changed(membership, state, was_fault, before_change, after_change)
 
     @functools.wraps(function)
     def train(state: _S, *args: _P.args, **kwargs: _P.kwargs) -> _R:
         membership = session()
         with _Leaving(membership):
-            is_settled = _is_settled(membership, state, was_fault=False, is_first=True)
-            was_fault = not is_settled
-            while True:
-                while not is_settled:
-                    is_settled = _changed(membership, state, was_fault, before_change, after_change)
-                    was_fault = True
-                is_settled = False
-                try:
-                    result = function(state, *args, **kwargs)
-                except MembershipChanged:
-                    was_fault = False
-                except Exception as error:
-                    if not _is_fault(membership, error):
-                        end_session(is_over=False)
-                        raise
-                    _log.warning("a rank is lost, and the others go on: %s", error)
-                    # Some frameworks keep the error, and so all that the function has made.
-                    traceback.clear_frames(error.__traceback__)
-                    was_fault = True
-                else:
-                    membership.await_last_commit()
-                    end_session(is_over=True)
-                    return result
+            try:
+                result = _trained(membership, function, state, args, kwargs, changed)
+            except Exception:
+                end_session(is_over=False)
+                raise
+            membership.await_last_commit()
+            end_session(is_over=True)
+            return result
 
     return train
+
+
+def _trained(
+    membership: ElasticSession,
+    function: Callable[..., _R],
+    state: Survives,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    changed: Callable[[ElasticSession, Survives, bool], bool],
+) -> _R:
+    """Call the function until it returns, and bring the state through each change before a call."""
+    is_settled = _is_settled(membership, state, was_fault=False, is_first=True)
+    was_fault = not is_settled
+    while True:
+        while not is_settled:
+            is_settled = changed(membership, state, was_fault)
+            was_fault = True
+        is_settled = False
+        try:
+            return function(state, *args, **kwargs)
+        except MembershipChanged:
+            was_fault = False
+        except Exception as error:
+            if not _is_fault(membership, error):
+                raise
+            _log.warning("a rank is lost, and the others go on: %s", error)
+            # Some frameworks keep the error, and so all that the function has made.
+            traceback.clear_frames(error.__traceback__)
+            was_fault = True
 
 
 def _changed(
@@ -157,26 +179,52 @@ def _settle(
     all go back.
     """
     check = state.num_checks if state.is_as_noted() else -1
-    mine = [-1 if membership.is_new else state.num_commits, check, int(was_fault)]
+    commit = -1 if membership.is_new else state.num_commits
+    mine = [commit, check, int(was_fault), int(membership.is_untrained)]
     gathered = worlds.world().all_gather(np.array(mine, np.int64), name="commits")
     commits, was_fault = gathered[:, 0], bool(gathered[:, 2].any())
     survivors, checks = commits[commits >= 0], gathered[commits >= 0, 1]
+    if survivors.size == 0 and not gathered[:, 3].any():
+        raise StateLostError(
+            "all ranks that had the state of the training are lost, and the ranks that are left"
+            " had not received it; start the job again, from its last checkpoint"
+        )
     if not membership.is_new and was_fault:
-        state.forget_after(int(survivors.min()))
+        _forget_after(state, int(survivors.min()))
         if checks[0] >= 0 and (checks == checks[0]).all():
             state.return_to_note()
         else:
             state.restore()
     if not is_first:
-        state.on_reset()
+        _reset(membership, state)
     if is_first or survivors.size < commits.size or (was_fault and not state.keeps_two_commits):
         state.sync()
     state.begin_checks()
-    membership.is_new = False
+    membership.is_new = membership.is_untrained = False
+
+
+def _forget_after(state: Survives, commit: int) -> None:
+    try:
+        state.forget_after(commit)
+    except UsageError as error:
+        raise StateLostError(
+            f"this rank cannot go back to where the others are: {error}; all ranks must commit at"
+            " the same steps"
+        ) from error
+
+
+def _reset(membership: ElasticSession, state: Survives) -> None:
+    membership.is_resetting = True
+    try:
+        state.on_reset()
+    finally:
+        membership.is_resetting = False
 
 
 def _is_fault(membership: ElasticSession, error: Exception) -> bool:
     """Return whether an error comes from the loss of a rank, which the others survive."""
+    if isinstance(error, StateLostError):
+        return False
     if isinstance(error, PeerError) or isinstance(error.__cause__, PeerError):
         return True
     if not isinstance(error, RuntimeError):

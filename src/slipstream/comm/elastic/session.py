@@ -35,7 +35,13 @@ from slipstream.comm.elastic.leader import Leader
 from slipstream.comm.elastic.listener import Arrival, MemberListener
 from slipstream.comm.handle import Handle
 from slipstream.comm.opening import Seat, job_key, open_engine
-from slipstream.errors import ConfigError, PeerError, PeerTimeoutError, SlipstreamError
+from slipstream.errors import (
+    ConfigError,
+    PeerError,
+    PeerTimeoutError,
+    SlipstreamError,
+    UsageError,
+)
 from slipstream.flight.epochs import EpochView
 from slipstream.settings import (
     Launch,
@@ -101,6 +107,7 @@ class ElasticSession:
         self.epoch = Epoch(number=0, nonce="", members=())
         self.num_changes = 0  # epochs that this process has entered
         self.is_new = True  # whether this process has not got the state yet
+        self.is_resetting = False  # whether reset callbacks run, which must not check()
         self.is_untrained = False  # whether it is one of the first, and nobody has trained yet
         # Functions that are called, in any thread, when this rank learns of a reason to change.
         self.listeners: list[Callable[[], None]] = []
@@ -370,7 +377,13 @@ class ElasticSession:
         Raises:
             MembershipChanged: the members should change; raised on all ranks at the same commit.
             PeerError: another rank is lost.
+            UsageError: a reset callback calls it, which other ranks may not do at the same time.
         """
+        if self.is_resetting:
+            raise UsageError(
+                "a reset callback has called commit() or check(); allowed: both in the function"
+                " that elastic.run calls"
+            )
         wants = self.wants_change()
         if worlds.size() == 1:
             if wants:

@@ -143,8 +143,7 @@ def list_checkpoints(storage: Storage, *, verify: bool = False) -> list[Checkpoi
 
 def delete_checkpoint(storage: Storage, step: int) -> None:
     """Delete a checkpoint: its manifest first, so that no part of it is ever taken for whole."""
-    storage.remove(joined(folder_of(step), MANIFEST))
-    storage.remove_folder(folder_of(step))
+    storage.remove_folder(folder_of(step), first=MANIFEST)
 
 
 def remove_leftovers(storage: Storage, manifest: CheckpointManifest) -> None:
@@ -160,10 +159,11 @@ def remove_leftovers(storage: Storage, manifest: CheckpointManifest) -> None:
 
 
 def retain(storage: Storage, newest: int, keep: int | None) -> list[int]:
-    """Delete old checkpoints, and folders without a valid manifest; return the deleted steps.
+    """Delete old checkpoints, and folders without a manifest; return the deleted steps.
 
-    A damaged checkpoint with a manifest stays until `keep` newer ones are whole. Whole checkpoints
-    of steps after `newest` stay. No rank may be writing.
+    A checkpoint with a manifest that is damaged, or that cannot be read now, stays until `keep`
+    newer ones are whole. Whole checkpoints of steps after `newest` stay. If a folder cannot be
+    deleted, the others are deleted all the same. No rank may be writing.
 
     Args:
         storage: Storage of all checkpoints.
@@ -176,8 +176,19 @@ def retain(storage: Storage, newest: int, keep: int | None) -> list[int]:
         checkpoint = look_at(storage, step)
         is_old = keep is not None and num_whole >= keep
         num_whole += checkpoint.is_whole and step <= newest
-        if is_old or (checkpoint.num_ranks == 0 and step != newest):
-            delete_checkpoint(storage, step)
+        if (is_old or _is_unfinished(storage, checkpoint)) and step != newest:
+            try:
+                delete_checkpoint(storage, step)
+            except OSError as error:
+                _log.warning("step %d cannot be deleted: %s", step, error)
+                continue
             deleted.append(step)
             _log.info("deleted step %d: %s", step, checkpoint.problem or "it is old")
     return deleted
+
+
+def _is_unfinished(storage: Storage, checkpoint: Checkpoint) -> bool:
+    """Return whether a folder has no manifest for certain: its save did not end."""
+    if checkpoint.is_whole:
+        return False
+    return storage.size(joined(checkpoint.folder, MANIFEST)) is None

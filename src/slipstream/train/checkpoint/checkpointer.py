@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from slipstream.errors import MismatchError, SlipstreamError, UsageError
+from slipstream.errors import MismatchError, SlipstreamError, UsageError, reason_of
 from slipstream.train.checkpoint.catalog import (
     Checkpoint,
     check_files,
@@ -205,6 +205,13 @@ class Checkpointer:
                 write()
             except SlipstreamError as error:
                 self._error = error
+            except OSError as error:
+                where = error.filename or self._storage.url
+                self._error = CheckpointError(
+                    f"step {job.step} cannot be saved: rank {job.rank} cannot write to {where}:"
+                    f" {reason_of(error)}"
+                )
+                self._error.__cause__ = error
             except Exception as error:  # noqa: BLE001  the top of a thread
                 self._error = CheckpointError(f"step {job.step} cannot be saved: {error!r}")
                 self._error.__cause__ = error

@@ -110,8 +110,9 @@ class ObjectStorage:
         except FileNotFoundError:
             return
 
-    def remove_folder(self, folder: str) -> None:
-        """Remove a folder with all its files; a missing folder is no error."""
+    def remove_folder(self, folder: str, first: str) -> None:
+        """Remove a folder with all its files, the file `first` before the others."""
+        self.remove(joined(folder, first))
         for name in self.names(folder):
             self.remove(joined(folder, name))
         try:

@@ -10,6 +10,7 @@ import errno
 import fcntl
 import mmap
 import os
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -68,8 +69,12 @@ class Storage(Protocol):
         """Remove a file, so that it is gone even after a crash; a missing file is no error."""
         ...
 
-    def remove_folder(self, folder: str) -> None:
-        """Remove a folder with all its files; a missing folder is no error."""
+    def remove_folder(self, folder: str, first: str) -> None:
+        """Remove a folder with all that is in it; a missing folder is no error.
+
+        The file `first` is gone, even after a crash, before the others. If the folder is a link,
+        only the link is removed.
+        """
         ...
 
 
@@ -122,7 +127,7 @@ class LocalStorage:
             _write_all(descriptor, data[rest:])
             os.fsync(descriptor)
         except OSError:
-            temporary.unlink()  # a full disk gets its space back
+            temporary.unlink(missing_ok=True)  # a full disk gets its space back
             raise
         finally:
             os.close(descriptor)
@@ -154,13 +159,15 @@ class LocalStorage:
             path.unlink(missing_ok=True)
             _synchronize_folder(path.parent)
 
-    def remove_folder(self, folder: str) -> None:
-        """Remove a folder with all its files; a missing folder is no error."""
-        for name in self.names(folder):
-            (self.folder / folder / name).unlink(missing_ok=True)
-        try:
-            (self.folder / folder).rmdir()
-        except FileNotFoundError:
+    def remove_folder(self, folder: str, first: str) -> None:
+        """Remove a folder with all that is in it, the file `first` before the others."""
+        path = self.folder / folder
+        if path.is_symlink():
+            path.unlink()
+        elif path.is_dir():
+            self.remove(joined(folder, first))
+            shutil.rmtree(path)
+        else:
             return
         _synchronize_folder(self.folder)
 

@@ -22,6 +22,8 @@ from slipstream.train.checkpoint.manifest import (
 from slipstream.train.checkpoint.tensor_file import DTYPES
 from slipstream.train.checkpoint.tree import Json, kind_of
 
+_LATEST = 32503680000.0  # the year 3000, in seconds since 1970
+
 
 def check_manifest(manifest: CheckpointManifest, name: str) -> None:
     """Check the types and ranges of all fields.
@@ -44,8 +46,8 @@ def check_manifest(manifest: CheckpointManifest, name: str) -> None:
 def _check_fields(manifest: CheckpointManifest) -> None:
     _check_number(manifest.step, "step")
     _check_number(manifest.num_ranks, "num_ranks")
-    if type(manifest.time) not in (int, float):
-        raise ValueError(f"time is {manifest.time!r}; allowed: seconds since 1970")
+    if type(manifest.time) not in (int, float) or not 0 <= manifest.time < _LATEST:
+        raise ValueError(f"time is {manifest.time!r}; allowed: seconds since 1970, up to 3000")
     for file in manifest.files:
         _check_file(file)
     for name, tensor in manifest.tensors.items():
