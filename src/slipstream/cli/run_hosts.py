@@ -79,6 +79,11 @@ def choose_hosts(given: HostArguments) -> tuple[Host, ...]:
         chosen = parse_hosts(given.hosts, default_slots=given.ranks_per_host)
     else:
         slots = given.ranks_per_host or given.num_processes or given.max_ranks
+        if slots is None and given.is_elastic:
+            raise UsageError(
+                "none of --max, -n and -H is given; say --max 4 for up to 4 processes on this host,"
+                " or -H a:2,b:2"
+            )
         if slots is None:
             raise UsageError("neither -n nor -H is given; say -n 2 or -H a:2,b:2")
         chosen = (Host(name="localhost", slots=slots),)
@@ -116,6 +121,8 @@ def choose_elastic_options(given: HostArguments, hosts: tuple[Host, ...]) -> Ela
     most = slots if given.max_ranks is None else given.max_ranks
     if given.num_processes is not None and given.num_processes > most:
         raise UsageError(f"-np is {given.num_processes}; allowed: at most --max, which is {most}")
+    if given.max_ranks is not None and least > most:
+        raise UsageError(f"--min is {least}; allowed: 1 to {most}, which is --max")
     if hosts and least > slots:
         raise UsageError(f"--min is {least}; allowed: 1 to {slots}, the slots of the hosts")
     return ElasticOptions(

@@ -332,6 +332,18 @@ def test_events_are_json_lines_with_slots(run: Run, tmp_path: Path) -> None:
     assert events[-1] == {"event": "finished", "failure": None}
 
 
+def test_a_job_without_hosts_ends_when_its_time_is_over(run: Run, tmp_path: Path) -> None:
+    """No process and no agent is left whose end would wake the launcher."""
+    program = tmp_path / "hosts.sh"
+    program.write_text("#!/bin/sh\nexit 3\n")
+    program.chmod(0o755)
+    began = time.monotonic()
+    launch = run("--hosts-from", program, "--max", "2", "--wait", "1s", "--grace", "300s", "act.py")
+    assert launch.finish() == 1
+    assert time.monotonic() - began < 60
+    assert "exit code 3: no message" in launch.errors
+
+
 def test_what_processes_write_lies_in_files_by_rank_and_by_slot(run: Run, tmp_path: Path) -> None:
     joined, folder = tmp_path / "joined", tmp_path / "logs"
     join = ("join:print=joined", f"join:leave={joined}")
@@ -346,8 +358,9 @@ def test_what_processes_write_lies_in_files_by_rank_and_by_slot(run: Run, tmp_pa
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--min", "3", "--max", "2", "x"), "--min is 3; allowed: 1 to 2"),
         (("-n", "2", "--min", "3", "x"), "--min is 3; allowed: 1 to 2, the slots of the hosts"),
+        (("--min", "4", "--max", "2", "x"), "--min is 4; allowed: 1 to 2, which is --max"),
+        (("--min", "2", "x"), "none of --max, -n and -H is given; say --max 4"),
         (("-np", "3", "--max", "2", "x"), "-np is 3; allowed: at most --max, which is 2"),
         (("--hosts-from", "act.py", "x"), "--hosts-from is given without --max"),
         (("--hosts-from", "act.py", "--max", "2", "x"), "--hosts-from is 'act.py', which is no"),

@@ -23,8 +23,8 @@ class HostScript:
     """A program that prints hosts, one `[user@]name[:slots]` per line.
 
     A run fails if it ends with an error, takes longer than ten seconds, prints a line that is no
-    host, prints more than 1 MiB, or prints no host at all. An empty list counts as a failure, so that a program which
-    cannot reach its source does not end the training.
+    host, prints more than 1 MiB, or prints no host at all. An empty list counts as a failure, so
+    that a program which cannot reach its source does not end the training.
 
     Args:
         path: Path of the program.
@@ -44,7 +44,8 @@ class HostScript:
         if not path.is_file() or not os.access(path, os.X_OK):
             raise UsageError(
                 f"--hosts-from is {str(path)!r}, which is no program that may be executed; allowed:"
-                " a file with the right x (chmod +x) that prints lines such as a:2"
+                " a file with the right x (chmod +x) that prints lines such as a:2, without"
+                " arguments"
             )
         self.path = path.absolute()
         self.hosts: tuple[Host, ...] = ()
