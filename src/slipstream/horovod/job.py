@@ -170,9 +170,7 @@ def renew_job() -> None:
         old = _job
         if old is None:
             raise ValueError(NOT_INITIALIZED)
-        for queue in old.queues.values():
-            queue.group.close()
-            queue.close()
+        _close_queues(old)
         _invalidate_sets(old)
         forget_names()
         _job = _made_job(
@@ -181,7 +179,7 @@ def renew_job() -> None:
         _job.timeline.marks_cycles = old.timeline.marks_cycles
     is_replaced = _job.engine is not old.engine
     first_sets = old.first_sets
-    del old, queue
+    del old
     if is_replaced:
         # Old queues are in reference cycles with their threads and errors, and hold the old engine.
         gc.collect()
@@ -193,6 +191,12 @@ def renew_job() -> None:
             register(process_set)
         else:
             _log.warning("%s is invalid now, because some of its ranks are gone", process_set)
+
+
+def _close_queues(left: HorovodJob) -> None:
+    for queue in left.queues.values():
+        queue.group.close()
+        queue.close()
 
 
 def _invalidate_sets(left: HorovodJob) -> None:
