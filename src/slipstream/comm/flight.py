@@ -14,6 +14,7 @@ import atexit
 import faulthandler
 import logging
 import os
+import select
 import signal
 import socket
 import sys
@@ -62,6 +63,7 @@ _lock = (
 _recorder: FlightRecorder | None = None
 _runtimes: list[_core.Runtime] = []
 _closed: list[RecordedEngine] = []
+_sigterm: tuple[int, threading.Thread] | None = None  # what is readable once it came; who ends
 _seen: dict[int, float] = {}  # by id of the runtime: the time of the last event that is an occasion
 
 
@@ -412,6 +414,7 @@ def _chained(previous: Hook) -> Hook:
     def hook(
         kind: type[BaseException], error: BaseException, trace: TracebackType | None
     ) -> object:
+        _wait_if_ending()
         words = error_in_words(kind, error, trace)
         _note("exception", f"{words.type}: {words.message}", words)
         return previous(kind, error, trace)
@@ -434,20 +437,38 @@ def _chained_in_threads(
 
 def _catch_sigterm() -> None:
     """Let a thread write a record before SIGTERM ends this process, if no handler is set."""
+    global _sigterm
     descriptor = _core.delay_end_by_signal(signal.SIGTERM, _GRACE_SECONDS)
     if descriptor >= 0:
-        threading.Thread(
+        thread = threading.Thread(
             target=_await_sigterm, args=(descriptor,), name="slipstream-flight", daemon=True
-        ).start()
+        )
+        _sigterm = (descriptor, thread)
+        thread.start()
 
 
 def _await_sigterm(descriptor: int) -> None:
-    os.read(descriptor, 8)
+    _has_come(descriptor, None)
     try:
         _note("signal", "SIGTERM ended this process")
         _end()
     finally:
         _core.end_by_signal(signal.SIGTERM)
+
+
+def _has_come(descriptor: int, seconds: float | None) -> bool:
+    """Return whether SIGTERM has come, at the latest after some seconds; None waits for it."""
+    poller = select.poll()
+    poller.register(descriptor, select.POLLIN)
+    return bool(poller.poll(None if seconds is None else seconds * 1000))
+
+
+def _wait_if_ending() -> None:
+    """Let SIGTERM end this process if it has come: an error is then a consequence of the end."""
+    if _sigterm is not None and _mine() is not None:
+        descriptor, thread = _sigterm
+        if _has_come(descriptor, 0):
+            thread.join(_GRACE_SECONDS)
 
 
 @atexit.register

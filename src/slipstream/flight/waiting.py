@@ -133,13 +133,21 @@ def find_interrupt(evidence: Evidence, facts: Facts) -> Cause | None:
 
 
 def _signal_from_outside(evidence: Evidence, facts: Facts) -> str:
-    """Return the name of a signal that ended ranks although no rank had failed; otherwise ""."""
-    has_failed = evidence.launcher is not None and evidence.launcher.first is not None
-    if has_failed or any(each.failure is not None for each in facts.values()):
+    """Return the name of a signal that ended ranks before any had failed; otherwise "".
+
+    The end of the first rank may be a failure of others, to which the signal comes a moment later.
+    """
+    if evidence.launcher is not None and evidence.launcher.first is not None:
         return ""
-    if any(each.kind == "signal" for one in facts.values() for each in one.occasions):
-        return "SIGTERM"
-    return ""
+    has_failed = any(each.failure is not None for each in facts.values())
+    if has_failed and any(each.record is None for each in facts.values()):
+        return ""
+    return "SIGTERM" if any(_was_well_before_its_signal(each) for each in facts.values()) else ""
+
+
+def _was_well_before_its_signal(each: RankFacts) -> bool:
+    signals = [one.at for one in each.occasions if one.kind == "signal"]
+    return bool(signals) and (each.failure is None or each.failure.at >= signals[0])
 
 
 def _failed_before_its_end(each: RankFacts) -> bool:
