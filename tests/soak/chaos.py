@@ -32,6 +32,7 @@ HOSTS, RANKS_PER_HOST = 4, 2
 FIRST_PORT = 41000
 SAMPLES, BATCH = 4096, 64
 LIMIT_SECONDS = 120.0  # for one recovery, on a machine that does other things too
+END_SECONDS = 240.0  # from the last event to the end of the training
 GROWTH_BYTES = 48 << 20
 
 
@@ -145,9 +146,11 @@ class Chaos:
             if self.has_ended():
                 raise ChaosError("the training ended before the events")
             if time.monotonic() > deadline:
-                states = "\n".join(f"slot {slot.number}: {tail(slot)}" for slot in self.slots)
-                raise ChaosError(f"waited {LIMIT_SECONDS:g} s for {what}:\n{states}")
+                raise ChaosError(f"waited {LIMIT_SECONDS:g} s for {what}:\n{self._states()}")
             time.sleep(0.02)
+
+    def _states(self) -> str:
+        return "\n".join(f"slot {slot.number}: {tail(slot)}" for slot in self.slots)
 
     def has_ended(self) -> bool:
         return any(slot.process is not None and slot.process.poll() == 0 for slot in self.slots)
@@ -156,7 +159,12 @@ class Chaos:
         self._end.touch()
         for slot in self.slots:
             assert slot.process is not None
-            code = slot.process.wait(LIMIT_SECONDS * 10)
+            try:
+                code = slot.process.wait(END_SECONDS)
+            except subprocess.TimeoutExpired:
+                raise ChaosError(
+                    f"not at its end {END_SECONDS:g} s later:\n{self._states()}"
+                ) from None
             if code:
                 raise ChaosError(f"slot {slot.number} ended with {code}: {tail(slot)}")
         return [slot.reports[-1] for slot in self.slots]
