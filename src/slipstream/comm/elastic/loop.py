@@ -191,10 +191,15 @@ def _settle(
         )
     if not membership.is_new and was_fault:
         _forget_after(state, int(survivors.min()))
-        if checks[0] >= 0 and (checks == checks[0]).all():
+        is_kept = bool(checks[0] >= 0 and (checks == checks[0]).all())
+        if is_kept:
             state.return_to_note()
         else:
             state.restore()
+        if worlds.world().rank == 0:
+            whence = "the step that was interrupted" if is_kept else f"commit {state.num_commits}"
+            title = membership.epoch.title
+            _log.warning("%d rank(s) go on in %s, from %s", commits.size, title, whence)
     if not is_first:
         _reset(membership, state)
     if is_first or survivors.size < commits.size or (was_fault and not state.keeps_two_commits):
