@@ -64,7 +64,7 @@ def test_each_fault_has_an_account(
     assert f"process {killed}) was killed by signal 9 (SIGKILL)" in other
     first = explained(Path(other.rpartition(" ")[2].removesuffix(")")))
     assert first["ranks_at_fault"] == [1]
-    assert "ranks 0, 2 were in allreduce" in first["headline"]
+    assert " in allreduce 'gradient'" in first["headline"]  # one of the others, or both
 
 
 def test_changes_without_a_fault_leave_nothing(
