@@ -55,6 +55,7 @@ def hosts(*leaders: int) -> HorovodJob:
     settings = HorovodSettings.from_environment({})
     return HorovodJob(
         world=group,
+        engine=group,
         settings=settings,
         arrays=TorchArrays(),
         leaders=leaders,
