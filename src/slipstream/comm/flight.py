@@ -414,9 +414,11 @@ def _chained(previous: Hook) -> Hook:
     def hook(
         kind: type[BaseException], error: BaseException, trace: TracebackType | None
     ) -> object:
+        with _lock:  # the thread that SIGTERM wakes ends this process after this note
+            words = error_in_words(kind, error, trace)
+            occasion = "ending" if _is_ending() else "exception"
+            _note(occasion, f"{words.type}: {words.message}", words)
         _wait_if_ending()
-        words = error_in_words(kind, error, trace)
-        _note("exception", f"{words.type}: {words.message}", words)
         return previous(kind, error, trace)
 
     return hook
@@ -463,12 +465,15 @@ def _has_come(descriptor: int, seconds: float | None) -> bool:
     return bool(poller.poll(None if seconds is None else seconds * 1000))
 
 
+def _is_ending() -> bool:
+    """Return whether SIGTERM has come and will end this process."""
+    return _sigterm is not None and _mine() is not None and _has_come(_sigterm[0], 0)
+
+
 def _wait_if_ending() -> None:
     """Let SIGTERM end this process if it has come: an error is then a consequence of the end."""
-    if _sigterm is not None and _mine() is not None:
-        descriptor, thread = _sigterm
-        if _has_come(descriptor, 0):
-            thread.join(_GRACE_SECONDS)
+    if _sigterm is not None and _is_ending():
+        _sigterm[1].join(_GRACE_SECONDS)
 
 
 @atexit.register

@@ -19,6 +19,8 @@ from slipstream.flight.record import (
 )
 
 _MAIN = "MainThread"
+# Functions in which Python runs a script, and a module (python -m).
+_OUTERMOST = ("<module>", "_run_module_as_main")
 # Signals with which the kernel or the C library ends a program that has a bug.
 CRASH_SIGNALS = ("SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGABRT", "SIGTRAP", "SIGSYS")
 
@@ -115,10 +117,10 @@ class RankFacts:
 
     @property
     def place(self) -> StackLine | None:
-        """The innermost call outside libraries, in the exception or else in the main thread."""
-        occasion = self.exception
-        if occasion is not None and occasion.error is not None:
-            return innermost(occasion.error.lines)
+        """The innermost call outside libraries, in an exception or else in the main thread."""
+        errors = (each.error for each in self.occasions if each.error is not None)
+        for error in errors:
+            return innermost(error.lines)
         return next(filter(None, (main_place(each) for each in self.occasions)), None)
 
 
@@ -139,9 +141,16 @@ def facts_of(evidence: Evidence) -> dict[int, RankFacts]:
 
 
 def main_place(occasion: Occasion) -> StackLine | None:
-    """Return the innermost call outside libraries of the main thread at an occasion."""
-    stacks = (stack for stack in occasion.stacks if stack.name == _MAIN)
-    return next((innermost(stack.lines) for stack in stacks), None)
+    """Return the innermost call outside libraries of the main thread at an occasion.
+
+    A main thread that had left the program, and ran a hook of the interpreter, is in no place.
+    """
+    for stack in occasion.stacks:
+        if stack.name == _MAIN and stack.lines:
+            place = innermost(stack.lines)
+            if place and (not place.is_library or stack.lines[0].function in _OUTERMOST):
+                return place
+    return None
 
 
 def innermost(lines: Sequence[StackLine]) -> StackLine | None:

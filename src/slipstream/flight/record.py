@@ -84,7 +84,7 @@ class Occasion:
     Args:
         kind: "failure" (a group failed), "stall" (an operation of this rank waits for long),
             "awaited" (others wait for long for this rank), "abort" (this rank ended a group),
-            "exception", "signal" or "request".
+            "exception", "ending" (an exception after SIGTERM had come), "signal" or "request".
         text: Reason in words.
         at: Time of the occasion.
         wall: The same moment on the wall clock.
