@@ -93,6 +93,7 @@ def test_a_server_is_measured_beside_its_peer(bench: Bench, folder: Path):
     assert (folder / "curve.svg").read_text().startswith("<svg")
 
 
+@pytest.mark.slow("bench serve")
 def test_a_peer_of_another_model_is_refused(bench: Bench):
     done = bench("--onnx", "half.onnx")
     assert done.returncode == 2

@@ -75,6 +75,7 @@ def images(count: int) -> list[np.ndarray]:
     return list(random.standard_normal((count, 1, 3, 32, 32)).astype(np.float32))
 
 
+@pytest.mark.slow("slipstream compile of a net")
 def test_a_conv_net_with_data_is_compiled_loaded_and_right(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -144,6 +145,7 @@ def test_a_limit_that_no_search_can_keep_is_said(folder: Path):
     assert "the search was limited to 0.001 s: reading the model took" in warning
 
 
+@pytest.mark.slow("slipstream compile of a net")
 def test_a_net_for_images_takes_files_and_gives_labels(folder: Path):
     images = folder / "images"
     images.mkdir()

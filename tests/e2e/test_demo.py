@@ -41,6 +41,7 @@ def finished(slipstream_run, tmp_path_factory) -> tuple[Path, str]:
     return output, shown.decode()
 
 
+@pytest.mark.slow("tour or whole demo")
 @pytest.mark.multiprocess
 def test_the_result_is_printed_and_written(finished) -> None:
     output, shown = finished
@@ -74,6 +75,7 @@ def test_the_panel_is_drawn_on_a_terminal(finished) -> None:
         assert reading in shown
 
 
+@pytest.mark.slow("tour or whole demo")
 @pytest.mark.multiprocess
 def test_a_resumed_training_ends_where_an_uninterrupted_one_does(
     finished, slipstream_run, tmp_path

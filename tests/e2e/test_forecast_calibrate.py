@@ -34,7 +34,7 @@ def test_a_name_that_no_option_could_take_is_refused(
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.slow("forecast calibrate")
+@pytest.mark.slow("forecast beside a run")
 @pytest.mark.alone
 @pytest.mark.multiprocess
 def test_what_it_writes_is_a_device_to_forecast_with(tmp_path: Path) -> None:

@@ -82,6 +82,7 @@ def check_step(stdout: str) -> None:
     assert samples == "4"
 
 
+@pytest.mark.slow("forecast beside a run")
 def test_a_step_is_forecast_and_run(folder: Path) -> None:
     environment = {**os.environ, "COLUMNS": "100", "NO_COLOR": "1"}
     ran = subprocess.run(

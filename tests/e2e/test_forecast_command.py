@@ -57,6 +57,7 @@ def program(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow("forecast from the command line")
 def test_an_architecture_is_ranked_on_clouds(folder: Path) -> None:
     ran = program(
         "resnet18", "--batch", "128", "--gpus", "A100,T4", "--max-devices", "16", "--epochs", "10",
@@ -93,6 +94,7 @@ def test_an_architecture_is_ranked_on_clouds(folder: Path) -> None:
     assert lines[start].startswith("slipstream run -n")
 
 
+@pytest.mark.slow("forecast from the command line")
 def test_sequences_on_hosts_of_ones_own_as_json(forecast: Forecast) -> None:
     ran = forecast(
         "gpt2", "--tokens", "128", "--batch", "64", "--own", "4xA100", "--max-hosts", "2",
@@ -159,6 +161,7 @@ def test_what_was_measured_on_one_device_is_taken(forecast: Forecast) -> None:
     assert said["asked"]["alone"] == [100.0, 64]
 
 
+@pytest.mark.slow("forecast from the command line")
 def test_a_model_that_does_not_fit_says_the_cheapest_change(forecast: Forecast) -> None:
     ran = forecast(
         "config.json", "--tokens", "1024", "--batch", "16", "--own", "8xT4", "--precision", "fp16"
@@ -222,6 +225,7 @@ def test_help_has_examples_and_the_sub_command() -> None:
     assert "--leave" in in_process("forecast", "validate", "--help").stdout
 
 
+@pytest.mark.slow("forecast from the command line")
 def test_a_terminal_sees_progress(folder: Path) -> None:
     ours, theirs = pty.openpty()
     command = [*COMMAND, "my_models.py:make", "--shape", "3,32,32", "--batch", "8", "--own", "1xT4"]

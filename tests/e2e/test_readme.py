@@ -11,6 +11,7 @@ ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow("shown example")
 @pytest.mark.multiprocess
 def test_first_script_averages_gradients(tmp_path: Path) -> None:
     script = tmp_path / "script.py"

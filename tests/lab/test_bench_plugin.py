@@ -16,6 +16,7 @@ def measured(lab: LabSpec, streams: int) -> PluginReport:
     return measure(spec, lambda _: None)
 
 
+@pytest.mark.slow("streams past the cap of a flow")
 def test_several_streams_pass_the_cap_of_a_flow() -> None:
     report = measured(LabSpec(hosts=2, rate="400mbit", flow_rate="100mbit"), streams=8)
     ours = report.of("plugin, 8 streams", SIZE)
@@ -25,6 +26,7 @@ def test_several_streams_pass_the_cap_of_a_flow() -> None:
     assert 0.6 < share < 1.1
 
 
+@pytest.mark.slow("streams past the cap of a flow")
 def test_a_slow_path_gets_fewer_segments() -> None:
     """With even shares, the slow path would need as long as one socket with half of its rate."""
     lab = LabSpec(hosts=2, rate="1gbit", flow_rates=("200mbit", "20mbit"))

@@ -11,7 +11,7 @@ pytestmark = [
     pytest.mark.netns,
     pytest.mark.alone,
     pytest.mark.multiprocess,
-    pytest.mark.slow("chaos"),
+    pytest.mark.slow("short form of a soak test"),
 ]
 
 SCRIPT = Path(__file__).parents[1] / "soak" / "chaos.py"

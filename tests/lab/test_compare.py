@@ -52,6 +52,7 @@ def test_a_script_is_run_over_both_and_its_bytes_are_counted(tmp_path: Path) -> 
         assert result["failure"] is None
 
 
+@pytest.mark.slow("lab compare")
 def test_the_backend_is_chosen_and_a_failure_ends_only_its_own(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(

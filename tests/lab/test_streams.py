@@ -19,6 +19,7 @@ def streams_in(spec: LabSpec, **environ: str) -> list[int]:
     return [int(words[i + 1]) for i, word in enumerate(words) if word == "streams"]
 
 
+@pytest.mark.slow("streams past the cap of a flow")
 def test_capped_flows_get_more_streams() -> None:
     spec = LabSpec(hosts=2, rate="200mbit", flow_rate="50mbit")
     streams = streams_in(spec)
@@ -26,6 +27,7 @@ def test_capped_flows_get_more_streams() -> None:
     assert min(streams) >= 3
 
 
+@pytest.mark.slow("streams past the cap of a flow")
 def test_a_given_number_of_streams_is_kept() -> None:
     spec = LabSpec(hosts=2, rate="200mbit", flow_rate="50mbit")
     assert streams_in(spec, SLIPSTREAM_STREAMS="2") == [2, 2]

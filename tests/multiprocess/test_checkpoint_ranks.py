@@ -25,7 +25,7 @@ def test_another_number_of_ranks_reads_sharded_tensors(start, tmp_path) -> None:
         start(num_ranks, "checkpoint_shards.py", "restore", folder).finish()
 
 
-@pytest.mark.slow("checkpoint of ranks")
+@pytest.mark.slow("short form of a soak test")
 def test_kills_during_saves_lose_nothing() -> None:
     """A short run; `make soak` kills a hundred times."""
     script = str(ROOT / "tests" / "soak" / "checkpoint_kills.py")

@@ -97,6 +97,7 @@ def test_a_stopped_rank_is_fenced_and_joins_again(
     assert {reports(rank.output)[-1]["size"] for rank in job.ranks} == {3}
 
 
+@pytest.mark.slow("smallest number of ranks")
 def test_less_than_half_do_not_go_on_without_the_rest(start: Start, ports: list[int]) -> None:
     """Two of three stopped ranks might train as well: the third waits for them."""
     job = begin(start, ports, 3, LONG, SLIPSTREAM_PEER_TIMEOUT="1")
@@ -110,6 +111,7 @@ def test_less_than_half_do_not_go_on_without_the_rest(start: Start, ports: list[
     assert reports(job.ranks[2].output)[-1]["size"] == 1
 
 
+@pytest.mark.slow("smallest number of ranks")
 def test_the_smallest_number_of_ranks_is_waited_for(start: Start, ports: list[int]) -> None:
     job = begin(start, ports, 2, "600", SLIPSTREAM_MIN_RANKS="2")
     job.ranks[1].signal(signal.SIGKILL)

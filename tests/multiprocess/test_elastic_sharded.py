@@ -28,6 +28,7 @@ def reference() -> list[float]:
     return reports(done.stdout)[-1]["digest"]
 
 
+@pytest.mark.slow("elastic training of shards")
 @pytest.mark.parametrize("mode", ["fsdp", "zero"])
 def test_shards_of_lost_ranks_come_from_copies(
     start: Start, reference: list[float], mode: str
@@ -45,6 +46,7 @@ def test_shards_of_lost_ranks_come_from_copies(
         assert reports(output)[-1]["digest"] == pytest.approx(reference, rel=1e-9)
 
 
+@pytest.mark.slow("elastic training of shards")
 def test_shards_without_copies_come_from_the_checkpoint(
     start: Start, reference: list[float], tmp_path: Path
 ) -> None:
@@ -62,6 +64,7 @@ def test_shards_without_copies_come_from_the_checkpoint(
         assert "nobody has all parts of it, for example that of rank 1 of the 3" in output
 
 
+@pytest.mark.slow("elastic training of shards")
 def test_shards_that_are_lost_end_the_job_with_advice(start: Start) -> None:
     ports = [find_free_port_pair() for _ in range(3)]
     of_rank = {rank: slot(ports, rank) for rank in range(3)}

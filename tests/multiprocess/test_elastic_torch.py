@@ -36,6 +36,7 @@ def reference() -> list[float]:
     return computed_alone(STEPS)
 
 
+@pytest.mark.slow("elastic training over PyTorch")
 @pytest.mark.parametrize("mode", ["ddp", "overlap"])
 def test_no_step_is_lost_or_applied_twice(start: Start, reference: list[float], mode: str) -> None:
     ports = [find_free_port_pair() for _ in range(4)]
@@ -54,6 +55,7 @@ def test_no_step_is_lost_or_applied_twice(start: Start, reference: list[float], 
     assert last_report(outputs[0])["digest"] == last_report(outputs[1])["digest"]
 
 
+@pytest.mark.slow("elastic training over PyTorch")
 @pytest.mark.parametrize("mode", ["ddp", "hvd", "overlap"])
 def test_a_step_that_was_not_applied_is_all_that_is_repeated(start: Start, mode: str) -> None:
     ports = [find_free_port_pair() for _ in range(3)]

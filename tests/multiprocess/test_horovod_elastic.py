@@ -39,6 +39,7 @@ def join(job: Any, ports: Sequence[int], number: int, **more: str) -> Any:
     return job.add(slot(ports, number, SLIPSTREAM_JOINS="1", **more))
 
 
+@pytest.mark.slow("elastic training over Horovod")
 @pytest.mark.parametrize("victims", [(1,), (0,), (0, 1)])
 def test_survivors_apply_each_sample_of_an_epoch_once(
     start: Start, ports: list[int], victims: tuple[int, ...]
@@ -54,6 +55,7 @@ def test_survivors_apply_each_sample_of_an_epoch_once(
             assert len({report["pid"] for report in reports(rank)}) == 1
 
 
+@pytest.mark.slow("elastic training over Horovod")
 def test_a_job_of_one_rank_grows_and_the_new_ranks_get_the_state(
     start: Start, ports: list[int]
 ) -> None:
@@ -68,6 +70,7 @@ def test_a_job_of_one_rank_grows_and_the_new_ranks_get_the_state(
     assert len(steps) == 1
 
 
+@pytest.mark.slow("elastic training over Horovod")
 def test_a_rank_that_gets_sigterm_leaves_without_a_fault(start: Start, ports: list[int]) -> None:
     job = begin(start, ports, 3, "10")
     job.ranks[0].signal(signal.SIGTERM)
@@ -77,6 +80,7 @@ def test_a_rank_that_gets_sigterm_leaves_without_a_fault(start: Start, ports: li
     assert {reports(rank)[-1]["size"] for rank in job.ranks[1:]} == {2}
 
 
+@pytest.mark.slow("elastic training over Horovod")
 def test_a_stopped_rank_joins_again_and_goes_on(start: Start, ports: list[int]) -> None:
     job = begin(start, ports, 3, "40", SLIPSTREAM_PEER_TIMEOUT="1")
     job.ranks[1].signal(signal.SIGSTOP)
@@ -89,7 +93,7 @@ def test_a_stopped_rank_joins_again_and_goes_on(start: Start, ports: list[int]) 
     assert {reports(rank)[-1]["size"] for rank in job.ranks} == {3}
 
 
-@pytest.mark.slow("elastic changes")
+@pytest.mark.slow("elastic training over Horovod")
 @pytest.mark.parametrize("changes", [4])
 def test_changes_leave_nothing_open(start: Start, ports: list[int], changes: int) -> None:
     job = begin(start, ports, 2, "100000", "0.002")

@@ -8,7 +8,7 @@ import pytest
 
 SCRIPT = Path(__file__).parents[1] / "soak" / "strangers.py"
 
-pytestmark = [pytest.mark.multiprocess, pytest.mark.slow("strangers")]
+pytestmark = [pytest.mark.multiprocess, pytest.mark.slow("short form of a soak test")]
 
 
 def test_a_job_withstands_strangers() -> None:

@@ -107,6 +107,7 @@ def packages(python: Path) -> dict[str, str]:
     return {each.name.replace("_", "-"): each.version for each in found}
 
 
+@pytest.mark.slow("environment that the tools set up")
 def test_a_build_for_the_cpu_is_preferred_to_one_with_cuda(
     install: Install, python: Path, pypi: Path, pytorch: Path
 ) -> None:
@@ -118,6 +119,7 @@ def test_a_build_for_the_cpu_is_preferred_to_one_with_cuda(
     assert "nvidia-cublas" not in found
 
 
+@pytest.mark.slow("environment that the tools set up")
 def test_an_index_that_cannot_be_reached_costs_seconds_and_fails_nothing(
     install: Install, python: Path, pypi: Path
 ) -> None:
@@ -129,6 +131,7 @@ def test_an_index_that_cannot_be_reached_costs_seconds_and_fails_nothing(
     assert {"torch", "nvidia-cublas"} <= set(packages(python))
 
 
+@pytest.mark.slow("environment that the tools set up")
 def test_a_cpu_build_of_pips_own_sources_needs_no_other_index(
     install: Install, python: Path, pytorch: Path
 ) -> None:
@@ -139,6 +142,7 @@ def test_a_cpu_build_of_pips_own_sources_needs_no_other_index(
     assert "127.0.0.1" not in done.stderr
 
 
+@pytest.mark.slow("environment that the tools set up")
 def test_no_other_index_is_asked_when_none_is_named(
     install: Install, python: Path, pypi: Path
 ) -> None:
@@ -171,6 +175,7 @@ def test_one_that_is_too_old_is_named_with_what_to_do(
     assert packages(python)["torch"] == "2.5.1"
 
 
+@pytest.mark.slow("environment that the tools set up")
 def test_where_pip_finds_none_it_says_what_it_said(
     install: Install, python: Path, tmp_path: Path
 ) -> None:

@@ -48,6 +48,7 @@ def inner(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "inner" / "bin" / "python"
 
 
+@pytest.mark.slow("environment that the tools set up")
 def test_packages_of_an_active_environment_are_seen(inner: Path) -> None:
     assert version_of("numpy", inner) == "2.1.0"
     said = said_by(inner, "-c", "import pip; print(pip.__file__)")
@@ -65,6 +66,7 @@ def test_packages_of_its_own_go_before_those_of_the_outer_one(inner: Path) -> No
     own.unlink()
 
 
+@pytest.mark.slow("environment that the tools set up")
 def test_without_torch_the_environment_sees_nothing_else(outer: Path, tmp_path: Path) -> None:
     (site_packages(outer) / "stranger.py").touch()
     said_by(outer, TOOL, tmp_path / "inner")

@@ -113,6 +113,7 @@ def test_other_lines_are_not_overwritten() -> None:
         apply("b < c\n", change)
 
 
+@pytest.mark.slow("mutants of a tree")
 def test_a_seed_gives_the_same_mutants_and_each_part_its_share() -> None:
     drawn = draw(ROOT, 1, 30)
     assert drawn == draw(ROOT, 1, 30)
@@ -280,6 +281,7 @@ def test_a_mutant_that_compiles_with_a_warning_meets_its_tests(cpp_checkout: Pat
     assert ended == execute.Ended(True)
 
 
+@pytest.mark.slow("mutants of a tree")
 def test_what_does_not_compile_is_told_from_a_build_that_fails(cpp_checkout: Path) -> None:
     mutant = header_mutant(cpp_checkout, "return", "retrun")
     build = build_commands(mutant)
@@ -295,6 +297,7 @@ def test_a_build_without_end_is_unclear(checkout: Path, monkeypatch: pytest.Monk
         execute.meet(checkout, limit_mutant(), [], 60, [["sleep", "600"]])
 
 
+@pytest.mark.slow("mutants of a tree")
 def test_what_was_installed_from_a_mutant_does_not_stay(cpp_checkout: Path) -> None:
     mutant = header_mutant(cpp_checkout, "&&", "||")
     build, tests = build_commands(mutant, whole=True), whole_commands(mutant)
@@ -305,6 +308,7 @@ def test_what_was_installed_from_a_mutant_does_not_stay(cpp_checkout: Path) -> N
     assert make.returncode == 0
 
 
+@pytest.mark.slow("mutants of a tree")
 def test_tests_without_end_kill_only_if_they_end_without_the_mutant(checkout: Path) -> None:
     code = "cat limit.py >> runs; grep 1 limit.py || exec sleep 600"
     for _ in range(2):

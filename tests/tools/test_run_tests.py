@@ -73,6 +73,7 @@ def test_all_that_pass_are_reported(tests: Path) -> None:
     assert "failed" not in ran.stdout
 
 
+@pytest.mark.slow("failure that run_tests sees")
 @pytest.mark.parametrize(
     "test",
     [
@@ -90,6 +91,7 @@ def test_a_test_that_fails_in_one_part_is_seen(tests: Path, test: str) -> None:
     assert run(tests, "--share", "0").returncode not in (0, 5)
 
 
+@pytest.mark.slow("run_tests on a small tree")
 def test_what_failed_is_said_last(tests: Path) -> None:
     (tests / "test_other.py").write_text(
         f"class TestIt:\n    {FAILS.replace('fails', 'a').replace('()', '(self)')}"
@@ -105,6 +107,7 @@ def test_what_failed_is_said_last(tests: Path) -> None:
     ]
 
 
+@pytest.mark.slow("run_tests on a small tree")
 def test_the_first_failure_ends_both_parts_where_that_is_asked_for(tests: Path) -> None:
     (tests / "test_other.py").write_text(FAILS)
     ran = run(tests, "-x")
@@ -112,6 +115,7 @@ def test_the_first_failure_ends_both_parts_where_that_is_asked_for(tests: Path) 
     assert "test_alone" not in ran.stdout
 
 
+@pytest.mark.slow("run_tests on a small tree")
 def test_an_interrupt_ends_all_and_says_what_failed(tests: Path) -> None:
     waits = "import pathlib, time; pathlib.Path('waits').touch(); time.sleep(60)"
     (tests / "test_other.py").write_text(f"{FAILS}def test_waits(): {waits}\n")
@@ -131,6 +135,7 @@ def test_an_interrupt_ends_all_and_says_what_failed(tests: Path) -> None:
     assert "test_other.py::test_fails" in said
 
 
+@pytest.mark.slow("run_tests on a small tree")
 def test_old_results_are_not_those_of_this_run(tests: Path) -> None:
     run(tests)
     ran = run(tests, "--no-such-option")
@@ -140,6 +145,7 @@ def test_old_results_are_not_those_of_this_run(tests: Path) -> None:
     assert "tests/test_beside" not in run(tests, "--report").stdout
 
 
+@pytest.mark.slow("run_tests on a small tree")
 def test_no_test_chosen_is_an_error_and_one_part_without_tests_is_none(tests: Path) -> None:
     ran = run(tests, "-k", "nothing_has_this_name")
     assert ran.returncode == 5
@@ -147,6 +153,7 @@ def test_no_test_chosen_is_an_error_and_one_part_without_tests_is_none(tests: Pa
     assert run(tests, "tests/test_alone.py").returncode == 0
 
 
+@pytest.mark.slow("run_tests on a small tree")
 def test_markers_are_chosen_within_the_parts(tests: Path) -> None:
     (tests / "test_other.py").write_text(
         f"import pytest\npytestmark = pytest.mark.other\n{PASSES}\n@pytest.mark.alone\n{FAILS}"
@@ -157,6 +164,7 @@ def test_markers_are_chosen_within_the_parts(tests: Path) -> None:
     assert "\n1 failed:\n" in ran.stdout
 
 
+@pytest.mark.slow("run_tests on a small tree")
 def test_both_parts_have_the_same_share(tests: Path) -> None:
     grid = "@pytest.mark.sweep\n@pytest.mark.parametrize('a', range(20))\ndef test_grid(a): pass\n"
     (tests / "test_grid.py").write_text("import pytest\n" + grid)

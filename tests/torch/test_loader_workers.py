@@ -88,6 +88,7 @@ def alive(process: int) -> bool:
         return False
 
 
+@pytest.mark.slow("workers that outlive their rank")
 @pytest.mark.parametrize("hosts", [("same", "same"), ("one", "another")], ids=["shm", "tcp"])
 def test_rank_whose_workers_live_on_is_missed_at_once(
     tmp_path: Path, hosts: tuple[str, str]

@@ -60,21 +60,25 @@ def test_entry_point_is_quick_and_imports_four_small_modules() -> None:
     assert any(seconds() < MOST_SECONDS for _ in range(3))
 
 
+@pytest.mark.slow("order of imports")
 def test_backend_is_known_after_importing_torch_alone() -> None:
     printed = run_python("import torch; print(torch.distributed.Backend.backend_list)")
     assert "slipstream" in printed
 
 
+@pytest.mark.slow("order of imports")
 def test_importing_slipstream_torch_registers_where_autoload_is_off() -> None:
     code = "import slipstream.torch, torch; print(torch.distributed.Backend.SLIPSTREAM)"
     assert run_python(code, TORCH_DEVICE_BACKEND_AUTOLOAD="0") == "slipstream\n"
 
 
+@pytest.mark.slow("order of imports")
 def test_importing_slipstream_torch_first_is_fine() -> None:
     code = "import slipstream.torch, torch; print(torch.distributed.Backend.SLIPSTREAM)"
     assert run_python(code) == "slipstream\n"
 
 
+@pytest.mark.slow("backend that cannot register")
 @pytest.mark.parametrize(
     "broken", ["_core.py", "errors.py", "settings.py", "torch/process_group.py"]
 )
@@ -95,6 +99,7 @@ def test_broken_installation_leaves_torch_alone(tmp_path: Path, broken: str) -> 
     assert printed.split() == ["2.0", str(copy / "__init__.py")]
 
 
+@pytest.mark.slow("backend that cannot register")
 def test_registration_that_fails_is_a_warning() -> None:
     code = """
 import os
@@ -130,6 +135,7 @@ dist.destroy_process_group()
     assert run_python(code) == "[1.0, 1.0, 1.0]\n"
 
 
+@pytest.mark.slow("PyTorch under a launcher")
 def test_a_rank_of_mpirun_needs_none_of_torchruns_variables() -> None:
     code = """
 import os

@@ -20,6 +20,7 @@ def test_script(run_script: Callable[[int, str], None], name: str, count: int) -
     run_script(count, name)
 
 
+@pytest.mark.slow("PyTorch under a launcher")
 def test_script_under_torchrun() -> None:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     ended = subprocess.run(

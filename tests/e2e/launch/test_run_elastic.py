@@ -159,7 +159,7 @@ def test_when_no_process_is_left_all_start_again_with_ranks(run: Run, tmp_path: 
     assert sorted(launch.output.splitlines()) == ["[0] 0-2", "[1] 1-2"]
 
 
-@pytest.mark.slow("a program that cannot start in an elastic job")
+@pytest.mark.slow("elastic job that starts again and again")
 def test_a_program_that_never_comes_to_train_ends_the_job(run: Run) -> None:
     launch = run("-n", "2", "--min", "1", "act.py", "error=SyntaxError", "exit=5")
     assert launch.finish() == 5
@@ -225,8 +225,8 @@ def test_ctrl_c_during_the_back_off_ends_the_job(run: Run) -> None:
 def test_a_killed_launcher_leaves_nobody_behind(
     run: Run, wait_until: Wait, hosts: Callable[[str], Path]
 ) -> None:
-    options = ("--max", "2", "--hosts-from", hosts("localhost:2"))
-    launch = run(*options, "act.py", "ignore=SIGTERM", "spawn", "escape", "wait", "--grace=1")
+    options = ("--max", "2", "--hosts-from", hosts("localhost:2"), "--grace", "300ms")
+    launch = run(*options, "act.py", "ignore=SIGTERM", "spawn", "escape", "wait")
     launch.wait_for("[localhost:0] waiting", "[localhost:1] waiting")
     launch.process.kill()
     launch.process.wait()
@@ -283,6 +283,7 @@ def test_a_withdrawn_process_that_does_not_end_is_killed_after_the_grace(
     assert launch.finish() == 128 + signal.SIGINT
 
 
+@pytest.mark.slow("elastic job that starts again and again")
 def test_a_program_that_fails_keeps_the_last_hosts_and_is_reported_once(
     run: Run, hosts: Callable[[str], Path], tmp_path: Path
 ) -> None:
@@ -412,6 +413,7 @@ def test_training_goes_on_in_the_same_processes_and_the_next_one_joins(
     assert "because the training is over" not in launch.errors
 
 
+@pytest.mark.slow("elastic job that starts again and again")
 def test_when_only_processes_that_wait_are_left_all_start_again(run: Run, tmp_path: Path) -> None:
     """Rank 0 is stopped before rank 1 is killed, so that nobody admits the next process."""
     stop = tmp_path / "stop"

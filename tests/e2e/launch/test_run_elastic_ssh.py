@@ -110,7 +110,8 @@ def test_a_killed_launcher_leaves_nobody_on_any_host(
     network: Network, run: Run, tmp_path: Path, wait_until: Wait
 ) -> None:
     hosts = HostList(tmp_path, "alpha:1", "beta:1")
-    launch = hosts.run(network, run, "--max", "2", "act.py", "ignore=SIGTERM", "spawn", "wait")
+    options = ("--max", "2", "--grace", "300ms")
+    launch = hosts.run(network, run, *options, "act.py", "ignore=SIGTERM", "spawn", "wait")
     launch.wait_for("[alpha:0] waiting", "[beta:1]  waiting")
     launch.process.kill()
     launch.process.wait()

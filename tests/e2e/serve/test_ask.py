@@ -62,6 +62,7 @@ def asked(*arguments: str | Path) -> list[dict[str, Any]]:
     return json.loads(done.stdout)
 
 
+@pytest.mark.slow("server that runs long")
 def test_a_server_and_a_package_say_the_same_of_pictures(
     colours: Path, serve: Callable[..., Any], packages: dict[str, Path]
 ) -> None:

@@ -129,6 +129,7 @@ def test_other_methods_are_told_what_is_allowed(connection: socket.socket) -> No
     assert answers(connection)[0][0] == 405
 
 
+@pytest.mark.slow("server that runs long")
 def test_a_connection_without_requests_stays_open_as_long_as_is_said(
     serve: Callable[..., Any], packages: dict[str, Path]
 ) -> None:

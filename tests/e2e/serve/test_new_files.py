@@ -88,6 +88,7 @@ def test_a_new_file_takes_over_and_a_wrong_one_does_not(
     assert running.process.poll() is None
 
 
+@pytest.mark.slow("server that runs long")
 def test_models_take_over_in_turn_and_none_comes_back(
     start: Callable[..., Any],
     make_package: Callable[[Path, float], Path],

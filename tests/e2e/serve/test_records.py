@@ -84,6 +84,7 @@ def numbers(running: Any) -> list[str]:
         return response.read().decode().splitlines()
 
 
+@pytest.mark.slow("server that runs long")
 def test_requests_are_counted_and_logged_with_their_trace(
     running: Any, ask: Ask, log: Path
 ) -> None:

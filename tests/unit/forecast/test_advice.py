@@ -69,6 +69,7 @@ def test_what_fits_needs_no_change(wide_gpt: str):
     assert line.endswith("it fits")
 
 
+@pytest.mark.slow("cheapest change of what does not fit")
 def test_where_nothing_fits_it_says_how_many_hosts_would_do(wide_gpt: str):
     asked: dict[str, Any] = {"own": "1xT4", "precision": "fp32", "batch": 64}
     found = _asked(wide_gpt, **asked)
@@ -80,6 +81,7 @@ def test_where_nothing_fits_it_says_how_many_hosts_would_do(wide_gpt: str):
     assert max(plan.hosts for plan in more.plans) == enough
 
 
+@pytest.mark.slow("cheapest change of what does not fit")
 def test_too_few_hosts_name_the_cheapest_that_do(wide_gpt: str):
     found = _asked(wide_gpt, gpus=("T4",), clouds=("aws",), max_devices=16, batch=64)
     short = [loss for loss in found.losses if "does not fit" in loss.why]

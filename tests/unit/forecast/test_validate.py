@@ -74,11 +74,13 @@ def test_errors_without_the_source_are_of_the_kind_that_the_documents_say(
         assert sources[name].mape <= sources[name].p90
 
 
+@pytest.mark.slow("forecast fitted to measurements")
 def test_a_model_that_was_left_out_is_forecast_within_a_tenth(thin: Thin) -> None:
     report = validate(thin(MODELS[:1]), folds.load(), leave="model")
     assert report.sources()["vTrain ground truth single-node"].mape < 0.10
 
 
+@pytest.mark.slow("forecast fitted to measurements")
 def test_what_was_fitted_on_is_forecast_better_than_what_was_left_out(thin: Thin) -> None:
     table = thin(MODELS[:2])
     known = folds.load()
@@ -186,6 +188,7 @@ def test_peaks_of_memory_have_a_table_of_their_own(thin: Thin) -> None:
     assert "Peak memory" in result.stdout
 
 
+@pytest.mark.slow("forecast fitted to measurements")
 def test_a_fit_finds_the_parameters_that_made_the_measurements(thin: Thin) -> None:
     known = folds.load()
     predictor, guess = CasePredictor(known.guess), known.guess

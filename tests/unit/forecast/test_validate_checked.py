@@ -18,6 +18,7 @@ STEPS = Path(__file__).parents[3] / "benchmarks" / "forecast" / "h100.csv"
 FEW = ("vgg16", "resnet18")
 
 
+@pytest.mark.slow("forecast fitted to measurements")
 def test_the_default_runtime_is_near_what_an_h100_was_measured_to_do() -> None:
     rows = [each for each in checked.read(STEPS) if each.model in ("vgg16", "bert-base")]
     fitted = parameters.load()

@@ -174,6 +174,7 @@ def test_modules_are_put_into_eval_mode(torch):
     assert [node.op for node in load_model(module, torch.ones(1, 4)).graph.nodes] == ["Gemm"]
 
 
+@pytest.mark.slow("compiled network of a framework")
 def test_exported_programs_and_their_files(torch, tmp_path):
     program = torch.export.export(torch.nn.Sequential(torch.nn.Linear(4, 3)), (torch.ones(2, 4),))
     torch.export.save(program, tmp_path / "net.pt2")

@@ -128,16 +128,19 @@ def compiled(function, inputs, tmp_path):
 # ---- whole networks ----------------------------------------------------------------------------
 
 
+@pytest.mark.slow("compiled network of a framework")
 def test_a_perceptron_is_compiled(mlp, weights, tmp_path):
     found, expected = compiled(mlp, (weights(3, 16),), tmp_path)
     np.testing.assert_allclose(found, expected, atol=2e-5)
 
 
+@pytest.mark.slow("compiled network of a framework")
 def test_a_convolutional_network_is_compiled(cnn, weights, tmp_path):
     found, expected = compiled(cnn, (weights(1, 32, 32, 3),), tmp_path)
     np.testing.assert_allclose(found, expected, atol=2e-5)
 
 
+@pytest.mark.slow("compiled network of a framework")
 def test_a_transformer_is_compiled(transformer, tmp_path):
     tokens = np.arange(24, dtype=np.int32).reshape(2, 12)
     found, expected = compiled(transformer, (tokens,), tmp_path)

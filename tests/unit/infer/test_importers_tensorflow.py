@@ -58,6 +58,7 @@ def results(graph, image):
 # ---- files and names ---------------------------------------------------------------------------
 
 
+@pytest.mark.slow("compiled network of a framework")
 def test_models_and_their_files_are_the_same(net, tmp_path):
     image = np.random.default_rng(0).standard_normal((1, 16, 16, 3)).astype(np.float32)
     net.save(tmp_path / "net.keras")

@@ -219,7 +219,7 @@ def test_matrices_beside_bytes_may_find_their_ranges_in_each_call(build):
     samples = load_data(list(rows.astype(np.float32)), graph)
     asked = 32 if kernels.adds_pairs() else 34
     found = search(
-        Imported(graph, None, "it"), Objective(most_rounds=5, seconds=6, snr_db=asked), samples
+        Imported(graph, None, "it"), Objective(most_rounds=5, seconds=60, snr_db=asked), samples
     )
     mixed = [item for item in found.candidates if item.rest == "int8-dynamic"]
     assert mixed

@@ -205,6 +205,7 @@ def test_files_that_are_not_there_or_something_else(small, tmp_path):
 # ---- damaged -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow("damaged files of a framework")
 @pytest.mark.parametrize("suffix", ["prototxt", "caffemodel"])
 def test_damaged_files_give_an_error_or_a_graph(small, tmp_path, suffix, damaged):
     files = small.write(tmp_path)

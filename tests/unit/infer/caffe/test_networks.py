@@ -149,6 +149,7 @@ def test_detections_beside_opencv(new_net, tmp_path, code):
     np.testing.assert_allclose(rows, right, atol=1e-5)
 
 
+@pytest.mark.slow("compiled network of a framework")
 def test_a_network_is_compiled_and_loaded(new_net, same, tmp_path):
     net = new_net()
     resnet(net)

@@ -219,6 +219,7 @@ def test_a_size_that_is_not_there_asks_for_no_memory():
 # ---- damaged -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow("damaged files of a framework")
 @pytest.mark.parametrize("binary", [True, False])
 def test_damaged_files_give_an_error_or_a_graph(small, tmp_path, binary, damaged):
     target = tmp_path / "final.raw"

@@ -185,7 +185,7 @@ def test_lstms_both_ways_between_tdnns(new_net, same):
     assert same(net, 18) == (5, 5, 8)
 
 
-@pytest.mark.slow("network of Kaldi")
+@pytest.mark.slow("compiled network of a framework")
 @pytest.mark.parametrize("make", [tdnn_f, None])
 def test_a_network_is_compiled_and_loaded(new_net, tmp_path, make):
     net = new_net()

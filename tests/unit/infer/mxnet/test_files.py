@@ -248,6 +248,7 @@ def test_symbols_that_are_none(small, text):
 # ---- damaged -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow("damaged files of a framework")
 @pytest.mark.parametrize("number", [0, 1])
 def test_damaged_files_give_an_error_or_a_graph(small, number, damaged):
     target = small[number]

@@ -63,6 +63,7 @@ def test_the_rewrites_fold_batch_norms(mxnet):
     assert "BatchNormalization" not in {node.op for node in optimise(graph)[0].nodes}
 
 
+@pytest.mark.slow("compiled network of a framework")
 def test_a_network_is_compiled_and_loaded(mxnet, tmp_path):
     prefix = mxnet("resnet18")
     target = tmp_path / "model.slip"
