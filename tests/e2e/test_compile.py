@@ -210,6 +210,7 @@ def test_no_candidate_is_another_code(folder: Path):
     assert not list(folder.glob("*.slip*"))
 
 
+@pytest.mark.slow("slipstream compile of a net")
 def test_an_interrupted_compilation_leaves_nothing_and_says_so(folder: Path):
     begins = "def begins():\n    open('begun', 'w').close()\n    return mlp()\n"
     (folder / "user_models.py").write_text(MODELS + begins)
@@ -245,6 +246,7 @@ def test_the_list_names_engines_and_rewrites():
         assert name in done.stdout
 
 
+@pytest.mark.slow("slipstream compile of a net")
 def test_without_a_gpu_the_commands_for_gpus_say_so():
     import torch
 

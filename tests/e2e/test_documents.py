@@ -121,16 +121,15 @@ EXAMPLE = (
     "slipstream compile examples.03_inference.network:make -o model.slip"
     " --data examples.03_inference.network:samples --search-time 20s"
 )
+IMAGES = "slipstream compile model.onnx -o model.slip --data images/ --pixels --top 5"
 GREENNET = "python benchmarks/greennet.py"
 # Options that shorten long commands.
 SHORTER = {
     EXAMPLE: "--search-time 3s",
-    "slipstream compile model.onnx -o model.slip --data images/ --pixels --top 5": (
-        "--search-time 3s"
-    ),
+    IMAGES: "--search-time 3s",
     GREENNET: "--limit 2000 --epochs 1 --seeds 1 --workers 1 2",
 }
-SLOW = (EXAMPLE, GREENNET)
+SLOW = (EXAMPLE, GREENNET, IMAGES)
 HERE = [
     pytest.param(command, marks=[pytest.mark.slow("shown example")] if command in SLOW else [])
     for command in COMMANDS

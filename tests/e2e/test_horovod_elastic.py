@@ -46,7 +46,7 @@ def list_hosts(folder: Path, *lists: tuple[str, ...]) -> None:
         (folder / name).write_text("\n".join(hosts) + "\n")
 
 
-@pytest.mark.slow("elastic hosts of Horovod")
+@pytest.mark.slow("Horovod's launchers")
 def test_hosts_are_added_and_removed_while_it_trains(tmp_path: Path) -> None:
     list_hosts(tmp_path, (OURS,), (OURS, THEIRS), (THEIRS,))
     ended = run(tmp_path)
@@ -57,7 +57,7 @@ def test_hosts_are_added_and_removed_while_it_trains(tmp_path: Path) -> None:
     assert [line["calls"] for line in lines(tmp_path)] == [1, 2, 3]
 
 
-@pytest.mark.slow("elastic hosts of Horovod")
+@pytest.mark.slow("Horovod's launchers")
 def test_a_failure_takes_the_whole_host_out(tmp_path: Path) -> None:
     list_hosts(tmp_path, ("localhost:1", "127.0.0.1:2"))
     ended = run(tmp_path, fail="2")
@@ -66,7 +66,7 @@ def test_a_failure_takes_the_whole_host_out(tmp_path: Path) -> None:
     assert [line["calls"] for line in lines(tmp_path)] == [1, 2, 2]
 
 
-@pytest.mark.slow("elastic hosts of Horovod")
+@pytest.mark.slow("Horovod's launchers")
 def test_more_changes_than_the_reset_limit_end_the_job(tmp_path: Path) -> None:
     list_hosts(tmp_path, (OURS,), (OURS, THEIRS), (THEIRS,))
     ended = run(tmp_path, "--reset-limit", "1")

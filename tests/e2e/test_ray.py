@@ -14,6 +14,7 @@ pytestmark = pytest.mark.multiprocess
 JOB = Path(__file__).parent / "ray_job.py"
 
 
+@pytest.mark.slow("Horovod's launchers")
 def test_ranks_are_actors_of_ray(tmp_path: Path) -> None:
     environ = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0", "HOME": str(tmp_path)}
     ended = subprocess.run(

@@ -99,6 +99,7 @@ def test_the_rank_that_fails_gives_the_exit_code(up: None) -> None:
     assert lab("run", "--name", NAME, "sh", "-c", "kill -9 $$").returncode == 128 + signal.SIGKILL
 
 
+@pytest.mark.slow("lab that stays up")
 def test_links_change_are_cut_and_mended(up: None) -> None:
     for arguments in (("0", "--rate", "10mbit"), ("1", "--cut")):
         assert lab("link", "--name", NAME, *arguments).returncode == 0
@@ -157,6 +158,7 @@ def test_a_signal_ends_a_run_and_its_lab(number: signal.Signals, wait_until: Wai
     assert set(names()) <= before
 
 
+@pytest.mark.slow("lab that stays up")
 def test_a_killed_run_leaves_what_down_removes(wait_until: Wait) -> None:
     before = set(names())
     process = start_forever()
@@ -202,6 +204,7 @@ ip netns list
 """
 
 
+@pytest.mark.slow("lab that stays up")
 @pytest.mark.launcher("unshare")
 def test_down_all_spares_the_labs_of_programs_that_run(tmp_path: Path) -> None:
     # With a /run of its own, since others may have labs on this machine.

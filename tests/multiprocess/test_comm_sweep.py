@@ -18,6 +18,7 @@ def test_every_collective_agrees_with_numpy_over_shared_memory(
         assert "cases are right" in output
 
 
+@pytest.mark.slow("collectives of processes over TCP")
 @pytest.mark.parametrize(("num_ranks", "tls"), [(2, "0"), (4, "0"), (3, "1")])
 def test_every_collective_agrees_with_numpy_over_tcp(
     start: Start, num_ranks: int, tls: str

@@ -36,6 +36,7 @@ def wait_for_epoch(job: Any, number: int, ranks: Sequence[int]) -> None:
         job.ranks[rank].wait_for(f'"epoch": {number}')
 
 
+@pytest.mark.slow("survivors of a kill")
 @pytest.mark.parametrize("victims", [(2,), (0,), (0, 1)])
 @pytest.mark.parametrize("apart", [False, True], ids=["shm", "tcp"])
 def test_survivors_go_on_in_the_same_processes(

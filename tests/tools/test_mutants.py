@@ -274,6 +274,7 @@ def header_mutant(checkout: Path, old: str, new: str) -> Mutant:
     return Mutant(1, "core/engine", "core/limit.h", 1, "and/or", before, after)
 
 
+@pytest.mark.slow("mutants of a tree")
 def test_a_mutant_that_compiles_with_a_warning_meets_its_tests(cpp_checkout: Path) -> None:
     mutant = header_mutant(cpp_checkout, "(a || b)", "a || b")
     tests = part_commands(cpp_checkout, mutant)

@@ -172,3 +172,41 @@ def test_both_parts_have_the_same_share(tests: Path) -> None:
     ran = run(tests, "--share", "3")
     assert "Left out: 26 cases of sweeps, 0 slow tests" in ran.stdout
     assert "share" not in ran.stdout.splitlines()[0]
+
+
+# It passes only in the process that collects the tests.
+BUSY = "def test_busy(pytestconfig): assert not hasattr(pytestconfig, 'workerinput')\n"
+
+
+@pytest.mark.slow("run_tests on a small tree")
+def test_what_passes_alone_is_no_failure_and_is_named(tests: Path) -> None:
+    (tests / "test_other.py").write_text(BUSY)
+    ran = run(tests)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert ran.stdout.splitlines()[-2:] == [
+        "1 failed beside other tests and passed alone:",
+        "  tests/test_other.py::test_busy",
+    ]
+
+
+@pytest.mark.slow("run_tests on a small tree")
+@pytest.mark.parametrize(
+    ("test", "arguments", "count"),
+    [
+        (
+            f"import pytest\n@pytest.mark.parametrize('n', range(6))\n{BUSY.replace('(p', '(n, p')}",
+            (),
+            6,
+        ),
+        (BUSY + FAILS, (), 1),
+        (BUSY, ("tests/test_other.py",), 1),
+    ],
+    ids=["too many", "one fails alone, too", "the tests were chosen"],
+)
+def test_a_failure_stays_one(
+    tests: Path, test: str, arguments: tuple[str, ...], count: int
+) -> None:
+    (tests / "test_other.py").write_text(test)
+    ran = run(tests, *arguments)
+    assert ran.returncode == 1
+    assert f"\n{count} failed:\n" in ran.stdout

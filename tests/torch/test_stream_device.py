@@ -6,6 +6,7 @@ no more and no less than what NCCL does.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,22 +17,39 @@ pytestmark = [pytest.mark.multiprocess, pytest.mark.xdist_group("stream_device")
 Run = Callable[[int, str], None]
 
 
-@pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.sweep)])
-@pytest.mark.parametrize("name", ["collectives", "messages", "streams", "training"])
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [
+        *itertools.product(["messages", "streams"], [2, 4]),
+        *(
+            pytest.param(name, count, marks=pytest.mark.slow(f"{name} on the test device"))
+            for name in ("collectives", "training")
+            for count in (2, 4)
+        ),
+    ],
+)
 def test_like_nccl(run_on_device: Run, name: str, count: int) -> None:
     run_on_device(count, f"{name}.py")
 
 
 @pytest.mark.parametrize("run_on_device", ["slipstream"], indirect=True)
 @pytest.mark.parametrize(
-    "name", ["callbacks", "failures", "host_wait", "release", "overlapped", "encoded"]
+    "name",
+    [
+        *("callbacks", "failures", "host_wait", "release"),
+        *(
+            pytest.param(name, marks=pytest.mark.slow("gradients on the test device"))
+            for name in ("overlapped", "encoded")
+        ),
+    ],
 )
 def test_only_slipstream(run_on_device: Run, name: str) -> None:
     run_on_device(2, f"{name}.py")
 
 
+@pytest.mark.slow("hierarchy on the test device")
 @pytest.mark.parametrize("run_on_device", ["slipstream"], indirect=True)
-@pytest.mark.parametrize("count", [4, pytest.param(2, marks=pytest.mark.sweep)])
+@pytest.mark.parametrize("count", [4, 2])
 def test_hierarchy(run_on_device: Run, count: int) -> None:
     run_on_device(count, "hierarchy.py")
 
@@ -41,6 +59,7 @@ def test_hierarchy_that_cannot_go_on(run_on_device: Run) -> None:
     run_on_device(4, "hierarchy_failures.py")
 
 
+@pytest.mark.slow("Horovod on the test device")
 @pytest.mark.parametrize("run_on_device", ["slipstream"], indirect=True)
 @pytest.mark.parametrize(
     ("name", "count"),

@@ -6,16 +6,38 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 SCRIPTS = Path(__file__).parent / "scripts"
+LONG = {
+    "collectives.py": "collectives of PyTorch",
+    "failures.py": "collectives of PyTorch",
+    "overlap.py": "gradients beside the backward pass",
+    "tuning.py": "gradients beside the backward pass",
+}
 
 pytestmark = pytest.mark.multiprocess
 
 
-@pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.sweep)])
-@pytest.mark.parametrize("name", sorted(path.name for path in SCRIPTS.glob("*.py")))
+def parameters() -> list[Any]:
+    """Return the scripts on two and four ranks; of each kind of long ones, one runs."""
+    return [
+        pytest.param(path.name, count, marks=mark(path.name, count))
+        for path in sorted(SCRIPTS.glob("*.py"))
+        for count in (2, 4)
+    ]
+
+
+def mark(name: str, count: int) -> Any:
+    """Return the mark of a script on a number of ranks; an empty tuple if it always runs."""
+    if name in LONG:
+        return pytest.mark.slow(LONG[name])
+    return pytest.mark.sweep if count == 4 else ()
+
+
+@pytest.mark.parametrize(("name", "count"), parameters())
 def test_script(run_script: Callable[[int, str], None], name: str, count: int) -> None:
     run_script(count, name)
 

@@ -59,8 +59,10 @@ def built(request: pytest.FixtureRequest) -> Built:
 
 
 def networks(test: Callable[..., None]) -> Callable[..., None]:
-    """Run a test on every network of the zoo."""
-    each = pytest.mark.parametrize("built", ZOO, indirect=True, scope="module")
+    """Run a test on every network of the zoo; the small ones are the corners of the sweep."""
+    names = sorted(ZOO, key=lambda name: SIZES[name][1])  # by operations
+    ordered = [names[0], *names[2:], names[1]]
+    each = pytest.mark.parametrize("built", ordered, indirect=True, scope="module")
     return pytest.mark.sweep(each(test))
 
 

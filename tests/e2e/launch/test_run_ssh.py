@@ -37,6 +37,7 @@ def test_ranks_of_two_hosts_meet(network: Network, run: Run) -> None:
     assert "[beta:2]  rank 2/3 local 0 from environment key 64" in launch.output
 
 
+@pytest.mark.slow("allowed interfaces of hosts")
 @pytest.mark.parametrize(
     ("interfaces", "addresses"),
     [

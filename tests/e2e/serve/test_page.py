@@ -192,6 +192,7 @@ def _answer(page: Any, words: str) -> str:
     return str(page.locator("#answer").inner_text())
 
 
+@pytest.mark.slow("page of a server")
 def test_models_are_shown_with_what_was_measured(page: Any) -> None:
     cards = page.locator("#cards li")
     assert [each.inner_text() for each in cards.locator("h3").all()] == [
@@ -385,6 +386,7 @@ def test_it_fits_and_is_readable_and_asks_this_server_only(
     context.close()
 
 
+@pytest.mark.slow("page of a server")
 def test_a_token_is_asked_for_and_kept_nowhere(
     packages: list[str], chromium: Any, tmp_path: Path
 ) -> None:
@@ -422,6 +424,7 @@ def test_a_token_is_asked_for_and_kept_nowhere(
         _ended(process)
 
 
+@pytest.mark.slow("page of a server")
 def test_a_server_that_ends_is_noticed(packages: list[str], chromium: Any) -> None:
     process, address = _served(*packages)
     page = chromium.new_page()

@@ -137,6 +137,7 @@ def test_parameters_are_as_published(name: str, published: float, source: str) -
     assert parameters(find(name)) == pytest.approx(published, rel=0 if exact else 5e-3), source
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("name", "published", "source"), FLOPS, ids=[row[0] for row in FLOPS])
 def test_forward_flops_are_as_published(name: str, published: float, source: str) -> None:
     # Two samples, because a batch norm of one vector has no variance.
@@ -208,6 +209,7 @@ def test_wide_deep_has_as_many_rows_and_layers_as_asked() -> None:
     assert few == 100 * 17 + (429 + 1) * 1024 + 1025 * 1024 + 1025
 
 
+@pytest.mark.slow("architecture at length")
 def test_more_tokens_are_more_sentences() -> None:
     translated = partial(traced, "transformer-big")
     with pytest.raises(UsageError, match="the batch has 2 tokens, but a sentence has 32"):
@@ -219,6 +221,7 @@ def test_more_tokens_are_more_sentences() -> None:
     )
 
 
+@pytest.mark.slow("architecture at length")
 def test_attention_of_transformer_xl_sees_its_memory() -> None:
     workload = traced("transformer-xl-base", 1)
     scores = [
@@ -249,12 +252,13 @@ def test_tokens_see_all_others_or_those_before_them(name: str, fills: set[float]
     assert {product.fill for each in attention for product in each.products} == fills
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("name", "changes"),
     [
+        ("resnet26d", {}),
         ("ssd300", {}),
         ("se-resnext101-32x4d", {}),
-        ("resnet26d", {}),
         ("face-r50", {"classes": 1000}),
         ("vit-tiny-32", {}),
         ("bert-base-squad", {}),

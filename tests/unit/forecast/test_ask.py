@@ -58,6 +58,7 @@ def ranked() -> forecast.Result:
     )
 
 
+@pytest.mark.slow("plans of a forecast")
 def test_plans_are_ranked_by_dollars_to_the_target(ranked: forecast.Result) -> None:
     dollars = [plan.dollars.value for plan in ranked.plans if plan.dollars]
     assert len(dollars) == len(ranked.plans) > 4
@@ -220,6 +221,7 @@ def test_progress_is_told(small: Callable[[str], str]) -> None:
     assert [each[1:] for each in told] == [(0, 0), (0, 0), (0, 0), (0, 2), (1, 2)]
 
 
+@pytest.mark.slow("plans of a forecast")
 @pytest.mark.parametrize(
     "hosts", [{"gpus": ("T4", "A100", "H100")}, {"own": "1xV100", "max_hosts": 8, "network": "25g"}]
 )
@@ -348,6 +350,7 @@ def test_devices_that_are_made_for_16_bits_use_them(device: str, precision: str)
     assert plan.seconds_per_step == said.seconds_per_step
 
 
+@pytest.mark.slow("plans of a forecast")
 def test_hosts_of_one_search_have_precisions_of_their_own() -> None:
     found = forecast.forecast(
         "resnet18", forecast.ForecastOptions(batch=64, gpus=("T4", "L4"), max_devices=4)
@@ -357,7 +360,11 @@ def test_hosts_of_one_search_have_precisions_of_their_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "tokens", "per_sample"), [("gpt2", 512, 512), ("bert-base", None, 128)]
+    ("model", "tokens", "per_sample"),
+    [
+        ("gpt2", 512, 512),
+        pytest.param("bert-base", None, 128, marks=pytest.mark.slow("forecast of a large model")),
+    ],
 )
 def test_tokens_in_all_give_steps_time_and_cost(
     model: str, tokens: int | None, per_sample: int

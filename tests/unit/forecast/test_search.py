@@ -52,6 +52,7 @@ def _config(folder: Path, content: dict[str, Any]) -> str:
     return str(folder / "config.json")
 
 
+@pytest.mark.slow("plan for a network")
 def test_replicas_on_a_fast_network_share_nothing_out():
     found = _largest(model="resnet50", batch=512, own="8xV100", max_hosts=2, network="200g")
     assert (found.data, found.zero, found.exchange) == (16, 0, Exchange.ALL_REDUCE)
@@ -108,6 +109,7 @@ def test_a_codec_that_was_asked_for_is_used(codec: str):
     assert found.codec == codec
 
 
+@pytest.mark.slow("plan for a network")
 def test_local_sgd_is_for_slow_links_where_it_is_allowed():
     asked: dict[str, Any] = {
         "model": "resnet50", "batch": 512, "own": "4xV100", "max_hosts": 4, "network": "0.3g",
@@ -120,6 +122,7 @@ def test_local_sgd_is_for_slow_links_where_it_is_allowed():
     assert _largest(**asked).exchange is not Exchange.LOCAL
 
 
+@pytest.mark.slow("plan that shares a model out")
 def test_experts_are_shared_among_replicas(tmp_path: Path):
     found = _largest(
         model=_config(tmp_path, MIXTRAL),
@@ -163,6 +166,7 @@ def test_a_model_that_is_larger_than_a_device_is_shared_out_by_fsdp():
     assert found.zero == 3
 
 
+@pytest.mark.slow("plan that shares a model out")
 def test_states_that_do_not_fit_are_shared_out(wide_gpt: str):
     found = _largest(model=wide_gpt, tokens=1024, batch=64, own="8xV100", precision="fp16")
     assert found.data == 8
@@ -175,6 +179,7 @@ def test_servers_are_for_many_hosts_and_small_gradients():
     assert found.servers > 1
 
 
+@pytest.mark.slow("plan that shares a model out")
 def test_stages_are_for_hosts_on_a_slow_network(wide_gpt: str):
     found = _largest(
         model=wide_gpt,
@@ -188,6 +193,7 @@ def test_stages_are_for_hosts_on_a_slow_network(wide_gpt: str):
     assert found.pipeline > 1
 
 
+@pytest.mark.slow("plan that shares a model out")
 def test_many_stages_with_few_micro_batches_take_turns(wide_gpt: str):
     found = _largest(
         model=wide_gpt,
@@ -203,6 +209,7 @@ def test_many_stages_with_few_micro_batches_take_turns(wide_gpt: str):
     assert found.virtual > 1
 
 
+@pytest.mark.slow("plan that shares a model out")
 def test_checkpoints_are_for_what_does_not_fit_without():
     asked: dict[str, Any] = {"model": "gpt2-medium", "tokens": 1024, "precision": "bf16"}
     assert not _largest(**asked, batch=8, own="1xA100").checkpoint

@@ -115,6 +115,7 @@ def test_experts_that_are_shared_out_compute_as_much_in_all():
     ) < sum(value.num_bytes in sizes and value.dies < 0 for value in whole.values)
 
 
+@pytest.mark.slow("parts of a search")
 @pytest.mark.parametrize(
     ("name", "sizes", "inputs", "batch", "master"),
     [
@@ -182,6 +183,7 @@ def test_steps_of_one_host_do_not_depend_on_its_network():
             assert trials.step(strategy, machine).seconds == pytest.approx(whole.seconds)
 
 
+@pytest.mark.slow("parts of a search")
 @pytest.mark.parametrize("checkpoint", [False, True])
 def test_the_fullest_rank_of_a_pipeline_is_found(checkpoint: bool):
     # Of eight stages of twelve blocks, those in the middle have two, the first and the last one.

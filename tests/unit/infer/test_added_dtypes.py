@@ -62,6 +62,7 @@ def product(kind, weights):
     return helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString()
 
 
+@pytest.mark.slow("model of an added dtype")
 @pytest.mark.parametrize("name", ["BFLOAT16", "FLOAT8E5M2", "INT4"])
 def test_the_whole_way_from_a_model_to_answers(random, tmp_path, name):
     kind = TensorProto.DataType.Value(name)

@@ -86,7 +86,10 @@ def growth(engine, precision="fp32"):
 
 
 CASES = [
-    *(("inductor-in-parts", "fp32"), ("inductor-cuda", "fp32")),
+    *(
+        pytest.param(name, "fp32", marks=pytest.mark.slow("code of Inductor"))
+        for name in ("inductor-in-parts", "inductor-cuda")
+    ),
     *(
         (engine.name, precision)
         for engine in ENGINES.values()

@@ -29,6 +29,7 @@ from slipstream.infer.importers import load_model
 from slipstream.infer.rewrites import optimise
 
 PARTS = 32
+PARTS_AT_ONCE = 4  # of them run at a commit
 KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator")
 NEWEST_IR = 13  # that ONNX Runtime 1.31 reads
 # Only numbers that are equal, or halves, come out differently.
@@ -140,8 +141,13 @@ def cases_of(tests: Iterable[Any]) -> Iterator[Case]:
             yield case
 
 
-@pytest.mark.sweep
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize(
+    "part",
+    [
+        pytest.param(part, marks=pytest.mark.slow(f"ONNX's tests, turn {part % PARTS_AT_ONCE}"))
+        for part in range(PARTS)
+    ],
+)
 def test_what_onnx_runtime_passes_is_right_or_refused_on_each_engine(part: int) -> None:
     wrong: list[str] = []
     refused = dict.fromkeys(("onnxruntime", "openvino", "native"), frozenset[str]())

@@ -130,7 +130,7 @@ def test_only_the_parts_become_bytes(graph, samples, cases):
 
 def test_the_search_keeps_the_sensitive_value_in_floating_point(graph, samples):
     found = search(
-        Imported(graph, None, "it"), Objective(most_rounds=5, seconds=20, snr_db=30), samples
+        Imported(graph, None, "it"), Objective(most_rounds=5, seconds=100, snr_db=30), samples
     )
     whole = [c for c in found.candidates if c.precision == "int8" and not c.kept]
     mixed = [c for c in found.candidates if c.kept and c.state is not State.REJECTED]
@@ -143,7 +143,7 @@ def test_the_search_keeps_the_sensitive_value_in_floating_point(graph, samples):
 
 def test_a_mixture_that_cannot_be_good_enough_is_not_proposed(graph, samples):
     found = search(
-        Imported(graph, None, "it"), Objective(most_rounds=5, seconds=5, snr_db=90), samples
+        Imported(graph, None, "it"), Objective(most_rounds=5, seconds=100, snr_db=90), samples
     )
     assert not any(item.kept for item in found.candidates)
     assert any("no mixed precision" in note for note in found.notes)
@@ -153,7 +153,7 @@ def test_bytes_that_are_good_enough_are_not_mixed(net):
     random = np.random.default_rng(11)
     images = list(random.standard_normal((16, 3, 8, 8)).astype(np.float32))
     found = search(
-        Imported(net, None, "it"), Objective(most_rounds=5, seconds=5), load_data(images, net)
+        Imported(net, None, "it"), Objective(most_rounds=5, seconds=100), load_data(images, net)
     )
     assert not any(item.kept for item in found.candidates)
 
@@ -199,7 +199,7 @@ def test_values_that_the_engine_leaves_to_another_one_are_no_trouble(build):
     assert mixture.least(order, lambda found: False) == len(order)
     assert mixture.pruned(order, len(order), lambda found: True, lambda: True)
     found = search(
-        Imported(graph, None, "it"), Objective(most_rounds=5, seconds=5, snr_db=90), samples
+        Imported(graph, None, "it"), Objective(most_rounds=5, seconds=100, snr_db=90), samples
     )
     assert found.recipe.precision != "int8"
 
@@ -219,14 +219,14 @@ def test_matrices_beside_bytes_may_find_their_ranges_in_each_call(build):
     samples = load_data(list(rows.astype(np.float32)), graph)
     asked = 32 if kernels.adds_pairs() else 34
     found = search(
-        Imported(graph, None, "it"), Objective(most_rounds=5, seconds=60, snr_db=asked), samples
+        Imported(graph, None, "it"), Objective(most_rounds=5, seconds=100, snr_db=asked), samples
     )
     mixed = [item for item in found.candidates if item.rest == "int8-dynamic"]
     assert mixed
     assert {item.engine for item in mixed} == {"native"}
     assert all(item.snr_db > asked and item.kept > 0 for item in mixed)
     assert {item.rest for item in found.candidates if item.engine != "native"} == {"fp32"}
-    goal = Objective(most_rounds=5, seconds=6, snr_db=asked - 1, engines=("onnxruntime",))
+    goal = Objective(most_rounds=5, seconds=100, snr_db=asked - 1, engines=("onnxruntime",))
     found = search(Imported(graph, None, "it"), goal, samples)
     assert {item.rest for item in found.candidates} == {"fp32"}
 

@@ -38,6 +38,7 @@ def test_as_many_boxes_as_there_are_come_out(build, random, tmp_path):
         assert counts == {0, 20}
 
 
+@pytest.mark.slow("package of open sizes")
 @pytest.mark.parametrize(
     ("text", "shape", "feeds", "found"),
     [
@@ -91,6 +92,7 @@ def test_what_counts_in_a_branch_counts(build):
 # ---- the first load ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow("package of open sizes")
 def test_branches_of_operators_of_another_domain_are_loaded(tmp_path):
     """A user reported that compile succeeded, but the package could not be loaded."""
     shape = [4, 4]

@@ -189,7 +189,7 @@ def test_the_precision_of_parts_is_the_least_faithful():
 
 
 def test_the_search_times_parts_and_says_so(plain):
-    found = search(Imported(plain, None, "it"), Objective(most_rounds=5, seconds=3))
+    found = search(Imported(plain, None, "it"), Objective(most_rounds=5, seconds=100))
     assert len(found.segments) > 1
     assert all(item.ms for item in found.segments)
 

@@ -65,6 +65,7 @@ def test_a_branch_may_give_a_value_from_around_it(build, rewritten):
     assert rewritten(graph).ops == ["Relu"]
 
 
+@pytest.mark.slow("package of open sizes")
 def test_outputs_whose_shapes_nothing_says_are_in_the_package(build, tmp_path):
     """Branches may have results of different shapes, and then no shape can be inferred."""
     text = IF.replace("float[2] a", "float[N] a").replace("float[2] b", "float[M] b")

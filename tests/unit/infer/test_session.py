@@ -200,6 +200,7 @@ def test_results_may_differ_by_less_than_15_db(compiled, tmp_path, snr_db, loads
             infer.load(tmp_path / "near.slip")
 
 
+@pytest.mark.slow("weights of a package")
 @pytest.mark.parametrize("engine", ["openvino", "onnxruntime"])
 def test_weights_are_stored_once_in_the_precision_that_was_chosen(build, tmp_path, random, engine):
     """A user reported a package with float32 weights beside those that OpenVINO had compiled."""

@@ -100,6 +100,7 @@ def test_what_is_no_image_is_refused(model, given, message):
         model(given)
 
 
+@pytest.mark.slow("compiled model of images")
 def test_models_of_several_images_take_a_list(build, tmp_path):
     graph = build("(float[2,3,8,8] x) => (float[2,3,8,8] y) { y = Relu(x) }")
     path = tmp_path / "model.slip"
@@ -175,6 +176,7 @@ def test_streams_check_what_they_are_asked(model):
         model.stream([])
 
 
+@pytest.mark.slow("compiled model of images")
 def test_models_of_several_inputs_stream_too(build, tmp_path):
     graph = build("(float[2] a, float[2] b) => (float[2] y) { y = Sub(a, b) }")
     path = tmp_path / "model.slip"
@@ -216,6 +218,7 @@ def test_a_manifest_whose_images_are_no_input_is_refused(package, tmp_path):
         read(tmp_path / "odd.slip")
 
 
+@pytest.mark.slow("compiled model of images")
 def test_folders_calibrate_what_reads_bytes(net, tmp_path):
     for seed in range(24):
         (tmp_path / f"{seed}.png").write_bytes(file_of(seed))
@@ -231,6 +234,7 @@ def test_folders_calibrate_what_reads_bytes(net, tmp_path):
         assert compiled(file_of(0)).shape == (1, 5)
 
 
+@pytest.mark.slow("compiled model of images")
 @pytest.mark.parametrize(("count", "are_kept"), [(5, True), (4, False)])
 def test_names_of_folders_are_those_of_the_classes(net, tmp_path, count, are_kept):
     for name in ("ant", "bee", "cat", "dog", "emu")[:count]:

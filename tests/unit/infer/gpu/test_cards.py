@@ -45,6 +45,7 @@ def test_other_names_are_refused(text):
         CompileOptions(device=text)
 
 
+@pytest.mark.slow("compilation for another device")
 @without_card
 def test_a_compilation_for_a_gpu_that_is_not_there_ends_at_once(net, tmp_path):
     data = to_model(net).SerializeToString()
@@ -55,6 +56,7 @@ def test_a_compilation_for_a_gpu_that_is_not_there_ends_at_once(net, tmp_path):
     assert not path.exists()
 
 
+@pytest.mark.slow("compilation for another device")
 def test_engines_of_other_devices_are_not_tried(net, tmp_path):
     data = to_model(net).SerializeToString()
     engines = ("onnxruntime", "inductor-cuda", "tensorrt")

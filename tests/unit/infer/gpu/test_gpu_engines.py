@@ -62,7 +62,10 @@ def snr(outputs, expected):
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of PyTorch's own modules
 @pytest.mark.parametrize(
     ("engine", "precision"),
-    [(INDUCTOR, "bf16"), *[(ONNXRUNTIME, name) for name in ("fp32", "fp16", "int8")]],
+    [
+        pytest.param(INDUCTOR, "bf16", marks=pytest.mark.slow("code of Inductor")),
+        *[(ONNXRUNTIME, name) for name in ("fp32", "fp16", "int8")],
+    ],
     ids=lambda value: value if isinstance(value, str) else value.name,
 )
 def test_results_are_those_of_the_reference_from_any_thread(
@@ -149,6 +152,7 @@ def test_what_rounds_less_than_float32_is_not_called_so():
     assert {"tf32", "fp16", "int8"} <= set(TENSORRT.precisions())
 
 
+@pytest.mark.slow("code of Inductor")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of PyTorch's own modules
 def test_every_module_of_a_class_is_compiled():
     """PyTorch ran the ninth one uncompiled, because modules of a class shared a limit."""
