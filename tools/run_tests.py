@@ -1,9 +1,10 @@
 """Run the Python tests and report their times.
 
-Tests that may run in parallel run first, and then all other tests. `make test` and `make test-all`
-call this script after the C++ tests. Results are stored under build/results: a JUnit file of the
-parallel tests, a JUnit file of the other tests, and a list of the tests that do not run at this
-commit (see --share).
+Tests that may run in parallel run first, and then all other tests. If a few of the parallel tests
+failed, these run once more, one after the other, because a busy machine can exhaust a test's
+patience. The run passes if they pass then, and the report names them. `make test` and
+`make test-all` call this script after the C++ tests. Results are stored under build/results: a
+JUnit file of each part, and a list of the tests that do not run at this commit (see --share).
 """
 
 from __future__ import annotations
@@ -30,25 +31,43 @@ PARTS = {
     "beside": ["-n", str(WORKERS), "--dist", "worksteal", "-m", "not alone"],
     "alone": ["-m", "alone"],
 }
+AGAIN = "again"  # the part of the parallel tests that failed
+MOST_AGAIN = 5  # more failures are no coincidence
 LEFT_OUT = RESULTS / "left-out.json"
 # Exit codes of pytest.
+FAILED = 1
 ENDED_EARLY = (2, 3, 4)  # interrupted, internal error, wrong usage
 NOTHING_SELECTED = 5  # -k or -m selects no test
 
 
 def run_part(name: str, share: str, marks: str, arguments: list[str]) -> int:
     """Run one part of the tests; return pytest's exit code, or 1 if the results show a failure."""
-    cases = RESULTS / f"{name}.xml"
     *options, part_marks = PARTS[name]
+    chosen = f"({part_marks}) and ({marks})" if marks else part_marks
+    # Options have the form --name=value, because pytest would take an existing file that follows an
+    # unknown option for a test.
+    shared = (f"--share={share}", f"--left-out={LEFT_OUT}")
+    return run_pytest(name, [*options, chosen, *shared, *arguments])
+
+
+def run_again() -> int:
+    """Run the failed parallel tests once more, one after the other, if they are few.
+
+    Returns:
+        pytest's exit code; 1 if the tests were too many, or one of their files has an error.
+    """
+    failed = failures([results_of("beside")])
+    if not 0 < len(failed) <= MOST_AGAIN or not all("::" in name for name in failed):
+        return FAILED
+    print(f"{len(failed)} failed beside other tests, and are run again, alone:", flush=True)
+    return run_pytest(AGAIN, failed)
+
+
+def run_pytest(name: str, arguments: list[str]) -> int:
+    """Run pytest; return its exit code, or 1 if the results show a failure."""
+    cases = results_of(name)
     started = subprocess.Popen(
-        [
-            *(sys.executable, "-m", "pytest", "-q", *options),
-            f"({part_marks}) and ({marks})" if marks else part_marks,
-            # Options have the form --name=value, because pytest would take an existing file that
-            # follows an unknown option for a test.
-            *(f"--share={share}", f"--left-out={LEFT_OUT}", f"--junitxml={cases}"),
-            *arguments,
-        ]
+        [sys.executable, "-m", "pytest", "-q", f"--junitxml={cases}", *arguments]
     )
     try:
         code = started.wait()
@@ -58,6 +77,16 @@ def run_part(name: str, share: str, marks: str, arguments: list[str]) -> int:
         print(f"pytest ended with 0, but not all tests in {cases} passed", file=sys.stderr)
         return 1
     return code
+
+
+def results_of(part: str) -> Path:
+    """Return the JUnit file of a part."""
+    return RESULTS / f"{part}.xml"
+
+
+def failures(paths: Iterable[Path]) -> list[str]:
+    """Return the identifiers of the failed cases in result files."""
+    return [place(case)[1] for path in paths for case in cases_of(path) if has_failed(case)]
 
 
 def has_passed(path: Path) -> bool:
@@ -114,9 +143,22 @@ def report(console: Console, paths: list[Path], rows: int) -> None:
     table.add_row("all", f"{sum(cases for _, cases in files.values())}", f"{total:.1f}")
     console.print(table)
     say_left_out(console)
-    failed = [place(case)[1] for path in paths for case in cases_of(path) if has_failed(case)]
-    if failed:
-        print(f"{len(failed)} failed:", *map(shlex.quote, failed), sep="\n  ")
+    say_failed(paths)
+
+
+def say_failed(paths: list[Path]) -> None:
+    """Print the failed tests, and those that failed beside others and passed alone."""
+    failed = dict.fromkeys(failures(paths))
+    again = [path for path in paths if path.stem == AGAIN]
+    passed = {place(case)[1] for path in again for case in cases_of(path)}.difference(
+        failures(again)
+    )
+    for names, what in (
+        ([name for name in failed if name in passed], "failed beside other tests and passed alone"),
+        ([name for name in failed if name not in passed], "failed"),
+    ):
+        if names:
+            print(f"{len(names)} {what}:", *map(shlex.quote, names), sep="\n  ")
 
 
 def say_left_out(console: Console) -> None:
@@ -137,17 +179,19 @@ def run(share: str, marks: str, arguments: list[str]) -> int:
     """Run both parts of the tests, and return the first exit code that is not 0.
 
     A part that selects no tests is ignored. If no part selects a test, the exit code is pytest's
-    code for an empty selection.
+    code for an empty selection. If arguments choose the tests, none of them runs again.
     """
     if share == "commit":
         share = str(commits.number(Path.cwd()))
         print(f"share {share}, the number of this commit; SHARE={share} runs it again", flush=True)
     RESULTS.mkdir(parents=True, exist_ok=True)
-    for path in (LEFT_OUT, *(RESULTS / f"{name}.xml" for name in PARTS)):
+    for path in (LEFT_OUT, *map(results_of, (*PARTS, AGAIN))):
         path.unlink(missing_ok=True)
     codes: list[int] = []
     for name in PARTS:
         codes.append(run_part(name, share, marks, arguments))
+        if name == "beside" and codes[-1] == FAILED and not arguments:
+            codes[-1] = run_again()
         if codes[-1] in ENDED_EARLY:
             break
     if set(codes) == {NOTHING_SELECTED}:
@@ -172,7 +216,7 @@ def main() -> int:
         report(Console(width=100), sorted(RESULTS.glob("*.xml")), chosen.rows)
         return 0
     code = run(chosen.share, chosen.marks, arguments)
-    results = [path for path in (RESULTS / f"{name}.xml" for name in PARTS) if path.exists()]
+    results = [path for path in map(results_of, (*PARTS, AGAIN)) if path.exists()]
     if results:
         report(Console(width=100), results, chosen.rows)
     return code

@@ -193,11 +193,7 @@ def test_what_passes_alone_is_no_failure_and_is_named(tests: Path) -> None:
 @pytest.mark.parametrize(
     ("test", "arguments", "count"),
     [
-        (
-            f"import pytest\n@pytest.mark.parametrize('n', range(6))\n{BUSY.replace('(p', '(n, p')}",
-            (),
-            6,
-        ),
+        ("".join(BUSY.replace("busy", f"busy_{n}") for n in range(6)), (), 6),
         (BUSY + FAILS, (), 1),
         (BUSY, ("tests/test_other.py",), 1),
     ],
