@@ -15,7 +15,7 @@ from slipstream.errors import UsageError
 
 A2, B1 = Host(name="a", slots=2, login="me@a"), Host(name="b", slots=1, login="b")
 
-Make = Callable[[str], HostScript]
+Make = Callable[..., HostScript]
 
 
 @pytest.fixture
@@ -23,12 +23,12 @@ def make(tmp_path: Path) -> Iterator[Make]:
     """Yield a function that makes the program from the lines of a shell script."""
     scripts: list[HostScript] = []
 
-    def write(lines: str) -> HostScript:
+    def write(lines: str, pause_seconds: float = 1.0) -> HostScript:
         path = tmp_path / "hosts.sh"
         path.write_text(f"#!/bin/sh\n{lines}\n")
         path.chmod(0o755)
         if not scripts:
-            scripts.append(HostScript(path, dict(os.environ), 1))
+            scripts.append(HostScript(path, dict(os.environ), 1, pause_seconds))
         return scripts[0]
 
     yield write
@@ -64,7 +64,7 @@ def test_each_line_is_a_host_and_comments_are_none(make: Make) -> None:
     ],
 )
 def test_a_run_that_fails_keeps_the_last_hosts(make: Make, lines: str, problem: str) -> None:
-    script = make("echo me@a:2; echo b")
+    script = make("echo me@a:2; echo b", pause_seconds=0.1)
     run_once(script)
     make(lines)
     run_once(script)
