@@ -80,7 +80,7 @@ def exported(cache: Path, model: str) -> Path:
         return folder / EXPORTED
 
 
-@pytest.mark.slow("bench infer")
+@pytest.mark.slow("bench of inference")
 def test_contenders_are_measured_and_files_in_the_cache_are_not_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -111,7 +111,7 @@ def test_contenders_are_measured_and_files_in_the_cache_are_not_made_again(
     assert list(tmp_path.glob("cache/*/ort-int8.onnx")) == [made.with_name("ort-int8.onnx")]
 
 
-@pytest.mark.slow("bench infer")
+@pytest.mark.slow("bench of inference")
 def test_a_peer_that_fails_is_one_line_and_the_others_are_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -60,7 +60,7 @@ def bench(folder: Path) -> Bench:
     return run
 
 
-@pytest.mark.slow("bench serve")
+@pytest.mark.slow("bench of inference")
 def test_a_server_is_measured_beside_its_peer(bench: Bench, folder: Path):
     done = bench(
         "--onnx", "double.onnx", "--clients", "1,2", "--turn-time", "200ms", "--rounds", "2",
@@ -93,7 +93,7 @@ def test_a_server_is_measured_beside_its_peer(bench: Bench, folder: Path):
     assert (folder / "curve.svg").read_text().startswith("<svg")
 
 
-@pytest.mark.slow("bench serve")
+@pytest.mark.slow("bench of inference")
 def test_a_peer_of_another_model_is_refused(bench: Bench):
     done = bench("--onnx", "half.onnx")
     assert done.returncode == 2
@@ -102,7 +102,7 @@ def test_a_peer_of_another_model_is_refused(bench: Bench):
     assert len(done.stderr.splitlines()) == 1
 
 
-@pytest.mark.slow("bench serve")
+@pytest.mark.slow("bench of inference")
 def test_overload_of_a_server_alone_is_refused_at_once(bench: Bench, folder: Path):
     done = bench(
         "--peers", "none", "--clients", "1", "--turn-time", "300ms", "--rounds", "1",
@@ -114,7 +114,7 @@ def test_overload_of_a_server_alone_is_refused_at_once(bench: Bench, folder: Pat
     assert ours["accepted"] + ours["refused"] + ours["failed"] == sum(ours["statuses"].values())
 
 
-@pytest.mark.slow("bench serve")
+@pytest.mark.slow("bench of inference")
 def test_without_a_file_the_peer_runs_the_same_package(bench: Bench, folder: Path):
     done = bench(
         "--clients", "1", "--turn-time", "300ms", "--rounds", "1", "--open", "0", "-o", "same.json"

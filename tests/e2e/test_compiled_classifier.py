@@ -90,7 +90,7 @@ def test_the_network_has_26_layers_and_keeps_the_images_of_its_shortcuts(module)
     assert network(torch.zeros(2, 1, 28, 28)).shape == (2, 10)
 
 
-@pytest.mark.slow("classifier from training to answers")
+@pytest.mark.slow("from training to answers")
 @pytest.mark.multiprocess
 def test_a_classifier_is_trained_compiled_and_reads_files(slipstream_run, tmp_path):
     reduced = ("--epochs", "1", "--limit", "256", "--output", str(tmp_path))
@@ -115,7 +115,7 @@ def test_a_classifier_is_trained_compiled_and_reads_files(slipstream_run, tmp_pa
         assert model.manifest.inputs[0].shape == (1, 28, 28, 1)
 
 
-@pytest.mark.slow("classifier from training to answers")
+@pytest.mark.slow("from training to answers")
 @pytest.mark.multiprocess
 def test_fewer_images_than_a_step_are_an_error(slipstream_run, tmp_path):
     arguments = ("--limit", "100", "--output", str(tmp_path))

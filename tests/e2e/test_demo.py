@@ -41,7 +41,7 @@ def finished(slipstream_run, tmp_path_factory) -> tuple[Path, str]:
     return output, shown.decode()
 
 
-@pytest.mark.slow("tour or whole demo")
+@pytest.mark.slow("from training to answers")
 @pytest.mark.multiprocess
 def test_the_result_is_printed_and_written(finished) -> None:
     output, shown = finished
@@ -75,7 +75,7 @@ def test_the_panel_is_drawn_on_a_terminal(finished) -> None:
         assert reading in shown
 
 
-@pytest.mark.slow("tour or whole demo")
+@pytest.mark.slow("from training to answers")
 @pytest.mark.multiprocess
 def test_a_resumed_training_ends_where_an_uninterrupted_one_does(
     finished, slipstream_run, tmp_path
@@ -99,7 +99,7 @@ def test_a_resumed_training_ends_where_an_uninterrupted_one_does(
 
 
 @pytest.mark.multiprocess
-@pytest.mark.slow("tour or whole demo", represents=False)
+@pytest.mark.slow("from training to answers", represents=False)
 @pytest.mark.timeout(900)
 def test_the_whole_demo_reaches_its_accuracy_in_five_minutes_of_two_cores(
     slipstream_run, tmp_path

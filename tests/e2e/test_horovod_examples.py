@@ -95,6 +95,7 @@ def sorted_losses(text: str) -> list[str]:
     return [each[1] for each in found if each]
 
 
+@pytest.mark.slow("shown example")
 @pytest.mark.multiprocess
 def test_a_timeline_has_the_names_of_gradients(printed, tmp_path) -> None:
     timeline = "--env HOROVOD_TIMELINE=timeline-{rank}.json"

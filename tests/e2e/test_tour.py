@@ -26,7 +26,7 @@ def test_help_says_what_it_does() -> None:
         assert word in ran.stdout
 
 
-@pytest.mark.slow("tour or whole demo")
+@pytest.mark.slow("from training to answers")
 @pytest.mark.alone
 @pytest.mark.multiprocess
 def test_one_command_forecasts_trains_compiles_serves_and_asks(tmp_path: Path) -> None:

@@ -57,6 +57,7 @@ def test_those_who_came_hear_who_did_not(start: Start) -> None:
         assert "SLIPSTREAM_CONNECT_TIMEOUT" in output
 
 
+@pytest.mark.slow("ranks that do not meet")
 def test_without_rank_0_the_others_say_so(start: Start) -> None:
     job = start(3, "scenario.py", "meeting", environ=SHORT, absent=(0,))
     for output in job.finish():
@@ -121,6 +122,7 @@ def test_a_world_of_one_needs_no_key_no_port_and_no_launcher(start: Start) -> No
     assert "met: 1 ranks" in output
 
 
+@pytest.mark.slow("ranks that do not meet")
 def test_a_rank_with_another_key_is_told_so_and_the_others_that_it_is_missing(start: Start) -> None:
     other = {1: {"SLIPSTREAM_JOB_KEY": secrets.token_hex(16)}}
     job = start(3, "scenario.py", "meeting", environ=SHORT, of_rank=other)
@@ -132,6 +134,7 @@ def test_a_rank_with_another_key_is_told_so_and_the_others_that_it_is_missing(st
     assert "WARNING slipstream.comm.reception refused a connection from 127.0.0.1:" in first
 
 
+@pytest.mark.slow("ranks that do not meet")
 @pytest.mark.parametrize(
     ("wrong", "text"),
     [

@@ -41,6 +41,7 @@ def test_a_rank_that_is_killed_is_named_at_once(start: Start, of_rank: Any) -> N
     assert time.monotonic() - killed_at < AT_ONCE_SECONDS
 
 
+@pytest.mark.slow("connections that are cut")
 @pytest.mark.parametrize("tls", ["0", "1"])
 def test_connections_that_are_cut_are_made_again(start: Start, tls: str) -> None:
     environ = {"SLIPSTREAM_TLS": tls}
@@ -75,6 +76,7 @@ def test_forked_children_do_not_keep_a_killed_rank_alive(start: Start, of_rank: 
     assert all(child.is_running() for child in children)
 
 
+@pytest.mark.slow("ranks that wait")
 @pytest.mark.parametrize("of_rank", [{}, TCP], ids=["shm", "tcp"])
 def test_a_rank_that_is_stopped_is_named_after_the_peer_timeout(start: Start, of_rank: Any) -> None:
     environ = {"SLIPSTREAM_PEER_TIMEOUT": "1.5"}
@@ -141,6 +143,7 @@ def test_a_straggler_is_reported_and_not_failed(start: Start) -> None:
     assert "done, 0 stalls reported" in second
 
 
+@pytest.mark.slow("ranks that wait")
 @pytest.mark.parametrize("of_rank", [{}, TCP], ids=["shm", "tcp"])
 def test_waiting_does_not_burn_a_core(start: Start, of_rank: Any) -> None:
     for output in start(3, "scenario.py", "idle", of_rank=of_rank).finish()[:2]:

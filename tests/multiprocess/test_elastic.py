@@ -73,6 +73,7 @@ def test_a_killed_rank_comes_back(start: Start, ports: list[int]) -> None:
         assert reports(output)[-1]["size"] == 3
 
 
+@pytest.mark.slow("ranks that leave or stop")
 @pytest.mark.parametrize("leaver", [0, 1])
 def test_a_rank_that_gets_sigterm_leaves_without_a_fault(
     start: Start, ports: list[int], leaver: int
@@ -85,6 +86,7 @@ def test_a_rank_that_gets_sigterm_leaves_without_a_fault(
         assert "is lost" not in output
 
 
+@pytest.mark.slow("ranks that leave or stop")
 @pytest.mark.parametrize("victim", [0, 1])
 def test_a_stopped_rank_is_fenced_and_joins_again(
     start: Start, ports: list[int], victim: int

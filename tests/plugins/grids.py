@@ -161,12 +161,10 @@ def bound(function: Function, *last: Any, **options: Any) -> Function:
 
 
 def cases(*groups: Iterable[Case]) -> list[Any]:
-    """Return the parameters of a sweep, of which the first case of each operator is a corner."""
+    """Return the parameters of a sweep, of which the first case of each group is a corner."""
     parameters: list[Any] = []
-    operators: set[str] = set()
-    for case in (case for group in groups for case in group):
-        operator = case.name.split()[0]
-        marks = () if operator in operators else pytest.mark.corner
-        operators.add(operator)
-        parameters.append(pytest.param(case, id=f"{len(parameters)}-{case.name}", marks=marks))
+    for group in groups:
+        for place, case in enumerate(group):
+            marks = () if place else pytest.mark.corner
+            parameters.append(pytest.param(case, id=f"{len(parameters)}-{case.name}", marks=marks))
     return parameters

@@ -54,6 +54,7 @@ def check_nothing_left(before: tuple[int, int]) -> None:
         assert time.monotonic() < deadline, (before, held(), threading.enumerate())
 
 
+@pytest.mark.slow("engine that cannot start")
 def test_meeting_that_fails_leaves_no_engine_behind() -> None:
     store = dist.HashStore()
     before = held()
@@ -63,6 +64,7 @@ def test_meeting_that_fails_leaves_no_engine_behind() -> None:
     assert caught.tb  # whose frames hold the engine
 
 
+@pytest.mark.slow("engine that cannot start")
 def test_engine_whose_timeline_cannot_be_written_is_closed(tmp_path: Path) -> None:
     store = dist.HashStore()
     before = held()

@@ -6,7 +6,6 @@ no more and no less than what NCCL does.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,7 +19,11 @@ Run = Callable[[int, str], None]
 @pytest.mark.parametrize(
     ("name", "count"),
     [
-        *itertools.product(["messages", "streams"], [2, 4]),
+        *(("messages", 2), ("streams", 2)),
+        *(
+            pytest.param(name, 4, marks=pytest.mark.slow("four ranks on the test device"))
+            for name in ("messages", "streams")
+        ),
         *(
             pytest.param(name, count, marks=pytest.mark.slow(f"{name} on the test device"))
             for name in ("collectives", "training")
@@ -38,7 +41,7 @@ def test_like_nccl(run_on_device: Run, name: str, count: int) -> None:
     [
         *("callbacks", "failures", "host_wait", "release"),
         *(
-            pytest.param(name, marks=pytest.mark.slow("gradients on the test device"))
+            pytest.param(name, marks=pytest.mark.slow("training on the test device"))
             for name in ("overlapped", "encoded")
         ),
     ],
@@ -47,7 +50,7 @@ def test_only_slipstream(run_on_device: Run, name: str) -> None:
     run_on_device(2, f"{name}.py")
 
 
-@pytest.mark.slow("hierarchy on the test device")
+@pytest.mark.slow("four ranks on the test device")
 @pytest.mark.parametrize("run_on_device", ["slipstream"], indirect=True)
 @pytest.mark.parametrize("count", [4, 2])
 def test_hierarchy(run_on_device: Run, count: int) -> None:

@@ -64,6 +64,7 @@ def test_on_a_terminal_the_state_of_each_finding_has_a_colour() -> None:
     assert "\x1b[2m -\x1b[0m mxnet" in shown
 
 
+@pytest.mark.slow("doctor on this host")
 @pytest.mark.parametrize("arguments", [(), ("--algorithms",)])
 def test_colours_can_be_refused(arguments: tuple[str, ...]) -> None:
     assert "\x1b[" in on_terminal(*arguments)
@@ -76,6 +77,7 @@ def test_the_findings_are_there_as_json_for_programs() -> None:
     assert {"Python", "core", "torch", "srun"} <= {finding["name"] for finding in found}
 
 
+@pytest.mark.slow("doctor on this host")
 def test_the_exit_code_says_whether_something_is_wrong() -> None:
     done = subprocess.run((*DOCTOR, "--json"), capture_output=True, text=True, check=False)
     states = {finding["state"] for finding in json.loads(done.stdout)}

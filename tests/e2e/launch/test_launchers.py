@@ -87,11 +87,13 @@ class TestSlurm:
         output = launched("srun", "-n3", sys.executable, script, environ=slurm.environ)
         assert_met(output, "slurm", 3)
 
+    @pytest.mark.slow("job of Slurm")
     def test_srun_with_pmi(self, slurm: "Slurm", script: Path) -> None:
         srun = ("srun", "--mpi=pmi2", "-n2")
         output = launched(*srun, sys.executable, script, environ=slurm.environ)
         assert_met(output, "pmi", 2)
 
+    @pytest.mark.slow("job of Slurm")
     def test_slipstream_run_in_a_batch_job(self, slurm: "Slurm", script: Path) -> None:
         job = slurm.folder / "job.sh"
         slipstream = Path(sys.executable).with_name("slipstream")

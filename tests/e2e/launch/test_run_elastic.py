@@ -222,6 +222,7 @@ def test_ctrl_c_during_the_back_off_ends_the_job(run: Run) -> None:
     assert launch.descendants() == []
 
 
+@pytest.mark.slow("killed launcher")
 def test_a_killed_launcher_leaves_nobody_behind(
     run: Run, wait_until: Wait, hosts: Callable[[str], Path]
 ) -> None:

@@ -49,6 +49,7 @@ class HostList:
         return run(*options, *arguments, before=network.at("desk"))
 
 
+@pytest.mark.slow("hosts of an elastic job")
 def test_a_job_follows_the_hosts_that_a_program_prints(
     network: Network, run: Run, tmp_path: Path, wait_until: Wait
 ) -> None:
@@ -73,6 +74,7 @@ def test_a_job_follows_the_hosts_that_a_program_prints(
     assert launch.descendants() == []
 
 
+@pytest.mark.slow("hosts of an elastic job")
 def test_a_host_that_is_lost_is_connected_again(
     network: Network, run: Run, wait_until: Wait
 ) -> None:
@@ -106,6 +108,7 @@ def test_another_host_takes_the_place_of_one_that_cannot_be_used(
     assert "[beta:1] RANK=1\n" in launch.output
 
 
+@pytest.mark.slow("killed launcher")
 def test_a_killed_launcher_leaves_nobody_on_any_host(
     network: Network, run: Run, tmp_path: Path, wait_until: Wait
 ) -> None:
@@ -127,6 +130,7 @@ def is_ssh_to(pid: int, host: str) -> bool:
     return words[0] == "ssh" and host in words
 
 
+@pytest.mark.slow("hosts of an elastic job")
 def test_training_moves_from_one_host_to_another(
     network: Network, run: Run, tmp_path: Path
 ) -> None:
@@ -146,6 +150,7 @@ def test_training_moves_from_one_host_to_another(
     assert "failed" not in launch.errors
 
 
+@pytest.mark.slow("hosts of an elastic job")
 def test_a_job_that_started_on_this_host_alone_gets_other_hosts(
     network: Network, run: Run, tmp_path: Path
 ) -> None:

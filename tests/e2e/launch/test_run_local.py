@@ -150,6 +150,7 @@ def test_within_the_grace_a_rank_can_say_goodbye(run: Run) -> None:
     assert "[0] goodbye after SIGTERM\n" in launch.output
 
 
+@pytest.mark.slow("killed launcher")
 def test_a_killed_launcher_leaves_nobody_behind(run: Run, wait_until: Wait) -> None:
     launch = run("-n", "2", "act.py", "ignore=SIGTERM", "spawn", "escape", "wait")
     launch.wait_for("[0] waiting", "[1] waiting")

@@ -124,6 +124,7 @@ def test_a_rank_that_fails_on_one_host_ends_those_of_the_other(network: Network,
     assert time.monotonic() - launch.began_at < LIMIT_SECONDS / 2
 
 
+@pytest.mark.slow("killed launcher")
 def test_a_killed_launcher_leaves_nobody_on_any_host(
     network: Network, run: Run, wait_until: Wait
 ) -> None:

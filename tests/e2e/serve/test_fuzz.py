@@ -90,6 +90,7 @@ def fuzzed(serve: Callable[..., Any], packages: dict[str, Path]) -> Any:
     return serve(str(packages["double"]))
 
 
+@pytest.mark.slow("damaged requests")
 def test_damaged_bodies_of_rest_are_refused(fuzzed: Any) -> None:
     random = np.random.default_rng(7)
     asyncio.run(posted(fuzzed.rest, list(bodies(random, BODIES // 10))))
@@ -107,6 +108,7 @@ def test_damaged_bodies_of_rest_are_refused(fuzzed: Any) -> None:
     assert fuzzed.process.poll() is None
 
 
+@pytest.mark.slow("damaged requests")
 def test_damaged_messages_of_grpc_are_refused(fuzzed: Any) -> None:
     random = np.random.default_rng(8)
     good = message("ModelInferRequest")(model_name="double", id="1")

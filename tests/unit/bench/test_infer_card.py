@@ -38,6 +38,7 @@ def tiny(monkeypatch):
     monkeypatch.setitem(models.ZOO, "tiny", model)
 
 
+@pytest.mark.slow("bench of inference")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of PyTorch's own modules
 def test_all_contenders_take_turns_and_compute_the_same(tiny):
     spec = CardSpec(

@@ -1,6 +1,7 @@
 """A member that looks for the leader of the next epoch while others come to it."""
 
 import socket
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -95,9 +96,10 @@ def test_nobody_is_sent_to_a_member_that_sends_this_one_away(begun: ElasticSessi
 
 
 def test_a_member_that_dies_before_it_has_connected_delays_the_others_shortly(
-    begun: ElasticSession,
+    begun: ElasticSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rank 1 makes an engine and never connects; the limit of a first start is two minutes."""
+    monkeypatch.setattr(sys.modules[ElasticSession.__module__], "_ENGINE_SECONDS", 2.0)
     config = engine_config(begun._settings, "127.0.0.1")
     other = _core.Runtime(rank=1, world_size=2, epoch=2, key=b"k" * 32, config=config)
     member = JobMember(uid="member 1", host="here", address="127.0.0.1:1")

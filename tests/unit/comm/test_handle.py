@@ -4,11 +4,13 @@ import gc
 import weakref
 
 import numpy as np
+import pytest
 
 from slipstream import _core, comm
 from slipstream.comm.handle import keep_until_done, release_done
 
 
+@pytest.mark.slow("dropped operation")
 def test_what_a_dropped_operation_writes_to_lives_until_it_is_done(
     pair: list[_core.Runtime],
 ) -> None:
@@ -29,6 +31,7 @@ def test_what_a_dropped_operation_writes_to_lives_until_it_is_done(
     assert alive() is None
 
 
+@pytest.mark.slow("dropped operation")
 def test_what_is_kept_goes_only_when_its_own_operation_is_done(pair: list[_core.Runtime]) -> None:
     groups = [runtime.group("two", [0, 1]) for runtime in pair]
     arrays = [np.zeros(4), np.zeros(4)]

@@ -28,6 +28,7 @@ def tight_fixture(wide_gpt: str) -> forecast.Result:
     return _asked(wide_gpt, own="8xT4")
 
 
+@pytest.mark.slow("cheapest change of what does not fit")
 def test_the_cheapest_change_is_the_fastest_that_fits(tight: forecast.Result):
     fit = tight.fit
     assert fit is not None
@@ -59,6 +60,7 @@ def test_a_change_is_said_in_words_json_and_html(tight: forecast.Result):
     assert words in page
 
 
+@pytest.mark.slow("cheapest change of what does not fit")
 def test_what_fits_needs_no_change(wide_gpt: str):
     found = _asked(wide_gpt, own="1xH100").fit
     assert found is not None

@@ -87,6 +87,7 @@ def _check_lives(workload: Workload) -> None:
 # Properties of traces.
 
 
+@pytest.mark.slow("life of tensors")
 @pytest.mark.parametrize(
     ("name", "batch"), [("resnet18", 2), ("mobilenet-v2", 2), ("wide-deep", 8), ("gpt2", 1)]
 )
@@ -154,6 +155,7 @@ def test_the_second_step_has_states_beside_activations(gpt: Workload):
     assert none.at == none.at.strip() != ""
 
 
+@pytest.mark.slow("life of tensors")
 def test_an_update_that_is_not_fused_has_temporaries(heavy: Workload):
     weights = sum(each.num_bytes for each in heavy.parameters)
     peak = ADAM(heavy, Strategy())

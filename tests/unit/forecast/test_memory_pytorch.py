@@ -79,7 +79,7 @@ def _step(module: nn.Module, arguments: Any, optimizer: torch.optim.Optimizer) -
     optimizer.zero_grad()
 
 
-@pytest.mark.slow("peak memory beside PyTorch's tracker")
+@pytest.mark.slow("memory of a training")
 @pytest.mark.parametrize("name", NAMED)
 @pytest.mark.parametrize("kind", [Optimizer.MOMENTUM, Optimizer.ADAM])
 def test_peaks_are_those_of_pytorchs_tracker(name: str, kind: Optimizer):
@@ -165,6 +165,7 @@ def _model(again: bool) -> nn.Module:
     return module
 
 
+@pytest.mark.slow("memory of a training")
 @pytest.mark.parametrize("again", [False, True])
 @pytest.mark.parametrize("kind", [Optimizer.MOMENTUM, Optimizer.ADAM])
 def test_peaks_are_those_of_real_runs(again: bool, kind: Optimizer):

@@ -269,6 +269,7 @@ def _best(trials: Trials, machine: HostType, hosts: int, batch: int, allowed: Al
     return min(seconds)
 
 
+@pytest.mark.slow("plan beside all plans")
 @pytest.mark.parametrize(("name", "batch", "sizes", "inputs", "network", "allowed"), SMALL)
 def test_what_is_found_is_nearly_the_best_of_all(
     name: str,

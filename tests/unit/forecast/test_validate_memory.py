@@ -51,7 +51,7 @@ def test_recommenders_are_within_a_tenth(tmp_path: Path):
     assert sum(each.error for each in found) / len(found) < 0.03
 
 
-@pytest.mark.slow("memory beside what was measured")
+@pytest.mark.slow("memory of a training")
 def test_faces_are_within_a_tenth(tmp_path: Path):
     with TABLE.open(newline="") as source, (tmp_path / "table.csv").open("w", newline="") as target:
         rows = csv.reader(source)
@@ -66,7 +66,7 @@ def test_faces_are_within_a_tenth(tmp_path: Path):
     assert footprint(sampled, predictor).error < 0.1
 
 
-@pytest.mark.slow("memory beside what was measured")
+@pytest.mark.slow("memory of a training")
 def test_a_compiled_loss_keeps_no_scores_in_fp32(tmp_path: Path):
     with TABLE.open(newline="") as source, (tmp_path / "table.csv").open("w", newline="") as target:
         rows = csv.reader(source)
@@ -77,7 +77,7 @@ def test_a_compiled_loss_keeps_no_scores_in_fp32(tmp_path: Path):
     assert max(each.error for each in found) < 0.1
 
 
-@pytest.mark.slow("memory of language models")
+@pytest.mark.slow("memory of a training")
 def test_language_models_are_within_a_tenth(tmp_path: Path):
     with (tmp_path / "table.csv").open("w", newline="") as file:
         writer = csv.writer(file)

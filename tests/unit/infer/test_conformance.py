@@ -29,7 +29,7 @@ from slipstream.infer.importers import load_model
 from slipstream.infer.rewrites import optimise
 
 PARTS = 32
-PARTS_AT_ONCE = 4  # of them run at a commit
+PARTS_AT_ONCE = 2  # of them run at a commit
 KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator")
 NEWEST_IR = 13  # that ONNX Runtime 1.31 reads
 # Only numbers that are equal, or halves, come out differently.

@@ -115,6 +115,7 @@ def test_files_that_are_not_right_are_named(tmp_path, weights, constant, message
         load_model(write(tmp_path, constant))
 
 
+@pytest.mark.slow("compiled network of a framework")
 def test_a_model_of_several_files_is_compiled(tmp_path, weights, random):
     path = write(tmp_path, external("w.bin", 8))
     infer.compile(
@@ -137,6 +138,7 @@ def compiled(model, tmp_path, x):
         return loaded(x)
 
 
+@pytest.mark.slow("compiled network of a framework")
 @pytest.mark.parametrize("is_flat", [True, False])
 def test_sparse_constants_become_whole(tmp_path, random, is_flat):
     sparse = onnx.SparseTensorProto(dims=[64, 64])
@@ -159,6 +161,7 @@ def test_an_output_without_a_shape_gets_one():
     assert load_model(model.SerializeToString()).graph.shape("y") == (1, 64)
 
 
+@pytest.mark.slow("compiled network of a framework")
 def test_dictionaries_of_classifiers_are_taken_as_tensors(tmp_path, random):
     """The converter of scikit-learn adds ZipMap at the end by default."""
     nodes = [

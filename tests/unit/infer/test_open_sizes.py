@@ -120,6 +120,7 @@ def test_branches_of_operators_of_another_domain_are_loaded(tmp_path):
             np.testing.assert_array_equal(found, np.eye(4) * (2 if condition else 1))
 
 
+@pytest.mark.slow("first load of a package")
 def test_a_package_that_cannot_be_loaded_is_not_written(build, tmp_path, monkeypatch):
     """The test damages the package while it is written."""
     path = tmp_path / "m.slip"
@@ -138,6 +139,7 @@ def test_a_package_that_cannot_be_loaded_is_not_written(build, tmp_path, monkeyp
     assert path.read_bytes() == b"what was there before"
 
 
+@pytest.mark.slow("first load of a package")
 def test_a_check_that_fails_leaves_what_was_there(tmp_path, build):
     path = tmp_path / "m.slip"
     with compiled(build("(float[6] x) => (float[6] y) { y = Relu(x) }"), path):
@@ -153,6 +155,7 @@ def test_a_check_that_fails_leaves_what_was_there(tmp_path, build):
     assert [each.name for each in tmp_path.iterdir()] == ["m.slip"]
 
 
+@pytest.mark.slow("first load of a package")
 def test_a_good_package_is_tried_in_silence(tmp_path, build, capfd):
     with compiled(build("(float[6] x) => (float[6] y) { y = Relu(x) }"), tmp_path / "m.slip"):
         first_load.try_package(tmp_path / "m.slip")

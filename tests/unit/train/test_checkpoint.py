@@ -207,7 +207,7 @@ def test_ranks_with_different_states_get_an_error(together, tmp_path, state_of, 
 def test_a_rank_that_cannot_write_is_named_on_all_ranks(together, tmp_path) -> None:
     def save(ranks) -> None:
         checkpointer = Checkpointer(tmp_path, group=ranks)
-        file = f"rank-00001-of-00003.{checkpointer._session}-1.safetensors.tmp"
+        file = f"rank-00001-of-00003.{checkpointer._session}-1.safetensors"
         if ranks.rank == 0:
             (tmp_path / "step-00000001" / file).mkdir(parents=True)
         ranks.gather("")

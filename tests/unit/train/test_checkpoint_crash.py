@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import itertools
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -177,3 +178,14 @@ def test_tensors_of_several_blocks_are_read_and_checked(tmp_path) -> None:
     file.write_bytes(content)
     problem = checkpointer.list(verify=True)[0].problem
     assert f"bytes {BLOCK_BYTES} to {2 * BLOCK_BYTES}: the crc32 is" in problem
+
+
+def test_processes_that_write_the_same_file_leave_one_of_theirs(tmp_path) -> None:
+    """Two jobs that saved into one folder once mixed the bytes of their manifests."""
+    storage = LocalStorage(tmp_path)
+    contents = [bytes([letter]) * 50_000 for letter in b"ab"]
+    for _ in range(20):
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(lambda data: storage.write("manifest.json", memoryview(data)), contents))
+        assert (tmp_path / "manifest.json").read_bytes() in contents
+    assert os.listdir(tmp_path) == ["manifest.json"]

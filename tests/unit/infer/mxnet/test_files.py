@@ -113,6 +113,7 @@ def test_all_forms_of_params(tmp_path, version):
         np.testing.assert_array_equal(array, right)
 
 
+@pytest.mark.slow("compiled network of a framework")
 def test_what_mxnet_saves_is_read(mxnet_saved):
     found = read_params(mxnet_saved)
     assert {name: (array.dtype.name, array.shape) for name, array in found.items()} == {
