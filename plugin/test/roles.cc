@@ -60,6 +60,7 @@ int play(const std::string& role) {
   }
   if (role == "open many") return open_many(net);
   if (role == "exit early") exit_early(net);
+  void* listening = nullptr;
   void* comm = nullptr;
   void* request = nullptr;
   auto result = Result::kSuccess;
@@ -75,7 +76,6 @@ int play(const std::string& role) {
     net.send(comm, data, kMessageBytes, &request);
   } else {
     HandleBytes handle{};
-    void* listening = nullptr;
     net.listen(handle, &listening);
     std::cout << as_hex(handle) << std::endl;
     while (comm == nullptr) net.accept(listening, &comm, nullptr);
@@ -85,6 +85,12 @@ int play(const std::string& role) {
   }
   int done = 0;
   while (result == Result::kSuccess && done == 0) result = net.test(request, &done, nullptr);
+  if (listening == nullptr) {
+    net.close_send(comm);
+  } else {
+    net.close_receive(comm);
+    net.close_listen(listening);
+  }
   return result == Result::kSuccess ? 0 : 2;
 }
 
