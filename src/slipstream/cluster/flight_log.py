@@ -172,18 +172,29 @@ class FlightLog:
             )
             for rank, end in sorted(self._ends.items())
         )
-        bad = [end for end in ends if end.status]
+        return self._record_of(ends, [end for end in ends if end.status], failure)
+
+    def _record_of(
+        self, ends: tuple[RankEnd, ...], bad: list[RankEnd], failure: Failure | None
+    ) -> LauncherRecord:
+        """Return the record of the launcher.
+
+        Args:
+            ends: Ends of the ranks.
+            bad: Ends of those that failed by themselves.
+            failure: Failure of the job, or None.
+        """
         first = min(bad, key=lambda end: end.seconds or 0.0, default=None)
-        is_host = failure.rank is None
+        host = failure if failure is not None and failure.rank is None else None
         return LauncherRecord(
             command=shown_command(self._job.program),
             started=self._started,
             seconds=round(time.monotonic() - self._began_at, 3),
             ranks=ends,
             first=None if first is None else first.rank,
-            failed_host=failure.host if is_host else "",
-            reason=failure.reason if is_host else "",
-            signal=failure.after_signal,
+            failed_host="" if host is None else host.host,
+            reason="" if host is None else host.reason,
+            signal="" if failure is None else failure.after_signal,
         )
 
     def _remove_empty_files(self) -> None:

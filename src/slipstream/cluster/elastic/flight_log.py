@@ -16,7 +16,6 @@ from slipstream.errors import reason_of
 from slipstream.flight.codec import as_json
 from slipstream.flight.files import drop_excess, epoch_folders, launcher_path
 from slipstream.flight.launcher import LauncherRecord, RankEnd
-from slipstream.flight.process import shown_command
 
 # Ends of processes that are remembered: the first ones and the newest ones.
 _FIRST_ENDS = 64
@@ -110,23 +109,11 @@ class ElasticFlightLog(FlightLog):
         self._try_to_write(launcher_path(self._folder), as_json(self._record(failure)))
 
     def _record(self, failure: Failure | None) -> LauncherRecord:
-        after = "" if failure is None else failure.after_signal
         ends = (*self._first, *self._newest)
-        if after:
+        if failure is not None and failure.after_signal:
             ends = tuple(replace(end, by_launcher=False) for end in ends)
-        is_host = failure is not None and failure.rank is None
         bad = [end for end in ends if end.status and not end.by_launcher]
-        first = min(bad, key=lambda end: end.seconds or 0.0, default=None)
-        return LauncherRecord(
-            command=shown_command(self._job.program),
-            started=self._started,
-            seconds=round(time.monotonic() - self._began_at, 3),
-            ranks=ends,
-            first=None if first is None else first.rank,
-            failed_host=failure.host if failure is not None and is_host else "",
-            reason=failure.reason if failure is not None and is_host else "",
-            signal=after,
-        )
+        return self._record_of(ends, bad, failure)
 
     def _remove_empty_files(self) -> None:
         """Remove the files for crashes that have not happened; no process runs any more."""

@@ -10,6 +10,7 @@ import errno
 import fcntl
 import mmap
 import os
+import secrets
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -120,18 +121,19 @@ class LocalStorage:
         """Write a file; when the call returns, the file survives a crash of the machine."""
         path = self.folder / name
         _make_folder(path.parent)
-        temporary = path.with_name(path.name + TEMPORARY)
+        # Another process may write the same file: a manifest, if two jobs save into one folder.
+        temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}{TEMPORARY}")
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
         try:
             rest = _write_directly(descriptor, data)
             _write_all(descriptor, data[rest:])
             os.fsync(descriptor)
+            temporary.replace(path)
         except OSError:
             temporary.unlink(missing_ok=True)  # a full disk gets its space back
             raise
         finally:
             os.close(descriptor)
-        temporary.replace(path)
         _synchronize_folder(path.parent)
 
     def open(self, name: str) -> LocalFile:
