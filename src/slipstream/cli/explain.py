@@ -9,10 +9,11 @@ from typing import Annotated
 import typer
 
 from slipstream.cli.options import AsJson
-from slipstream.cli.output import emit
+from slipstream.cli.output import emit, remark
 
 EXAMPLES = """\b
 [bold]Examples[/bold]
+  slipstream explain                     # the last job that failed here
   slipstream explain slipstream-flight/train-20261128-150712
   slipstream explain records --json
 
@@ -30,12 +31,26 @@ def add_to(app: typer.Typer) -> None:
 
 def explain(
     folder: Annotated[
-        Path, typer.Argument(metavar="FOLDER", help="Folder with the records of all ranks.")
-    ],
+        Path | None,
+        typer.Argument(
+            metavar="FOLDER",
+            help="Folder with the records of all ranks; if it has folders of jobs, the newest job"
+            " is explained. Default: the folder that SLIPSTREAM_FLIGHT_DIR names, or"
+            " slipstream-flight.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Explain a fault: who failed first, where every rank was, and what to do."""
     from slipstream.flight import account, report
+    from slipstream.flight.files import DEFAULT_FOLDER, job_folders
+    from slipstream.settings import Settings
 
+    if folder is None:
+        folder = Settings.from_environment().flight_dir or Path(DEFAULT_FOLDER)
+    if jobs := job_folders(folder):
+        folder = jobs[-1]
+        remark(f"{folder} is the newest of {len(jobs)} job{'s' * (len(jobs) > 1)}")
     explained = account.explain(folder)
     emit(asdict(explained), report.screen(explained), as_json=as_json)

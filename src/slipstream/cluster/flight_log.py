@@ -18,12 +18,10 @@ from slipstream.cluster.launcher import Display, Failure
 from slipstream.cluster.lines import NUM_LAST_LINES
 from slipstream.errors import reason_of
 from slipstream.flight.codec import as_json, write_atomically
-from slipstream.flight.files import launcher_path
+from slipstream.flight.files import DEFAULT_FOLDER, launcher_path
 from slipstream.flight.launcher import LauncherRecord, RankEnd
 from slipstream.flight.process import shown_command
 from slipstream.settings import Settings
-
-DEFAULT_FOLDER = "slipstream-flight"
 
 _FILE = re.compile(
     r"(?:epoch-\d{4,}-\w+/)?rank-\d{4,}\.(?:json|crash\.txt)"

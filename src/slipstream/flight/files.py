@@ -10,6 +10,7 @@ import re
 import shutil
 from pathlib import Path
 
+DEFAULT_FOLDER = "slipstream-flight"
 LAUNCHER = "launcher.json"
 
 # Folders that are kept: a job that goes on may have hundreds of faults. The first ones show how
@@ -18,6 +19,7 @@ FIRST_KEPT = 4
 NEWEST_KEPT = 12
 
 _FOLDER = re.compile(r"epoch-\d{4,}-\w+")
+_RECORDS = ("rank-*.json", "rank-*.crash.txt", LAUNCHER)
 _DROPPED = "dropped.txt"
 
 
@@ -64,6 +66,20 @@ def epoch_folders(folder: Path) -> list[Path]:
             if _FOLDER.fullmatch(path.name) and path.is_dir():
                 dated.append((path.stat().st_mtime, path.name, path))
     return [path for *_, path in sorted(dated)]
+
+
+def job_folders(folder: Path) -> list[Path]:
+    """Return the folders of jobs in a folder, the oldest first; [] in the folder of one job."""
+    if has_records(folder) or not folder.is_dir():
+        return []
+    jobs = (path for path in folder.iterdir() if path.is_dir() and has_records(path))
+    return sorted(jobs, key=lambda path: path.stat().st_mtime)
+
+
+def has_records(folder: Path) -> bool:
+    """Return whether a folder is that of a job with a fault; it is empty while a job runs well."""
+    files = (path for each in _RECORDS for path in folder.glob(each))
+    return any(path.stat().st_size for path in files) or bool(epoch_folders(folder))
 
 
 def drop_excess(folder: Path) -> None:

@@ -1,6 +1,7 @@
 """Flight records under `slipstream run`, and `slipstream explain` on them."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -48,6 +49,18 @@ def test_a_killed_rank_is_the_headline(run: Run) -> None:
     assert "ranks 0, 2 were in allreduce 'gradient 5'" in told["headline"]
     assert told["rows"][1]["end"] == "signal 9 (SIGKILL)"
     assert {row["place"].split(":")[0] for row in told["rows"]} == {"", "ranks/faulty.py"}
+
+
+def test_the_last_job_is_explained_by_default(run: Run) -> None:
+    launch = run("-n", "2", FAULTY, "raise_error")
+    assert launch.finish() == 1
+    folder = folder_of(launch)
+    environ = {**os.environ, "SLIPSTREAM_FLIGHT_DIR": str(folder.parent)}
+    said = subprocess.run(
+        [SLIPSTREAM, "explain"], env=environ, check=True, capture_output=True, text=True
+    )
+    assert said.stdout.startswith("Rank 1 (host ")
+    assert f"{folder.name} is the newest of 1 job" in said.stderr
 
 
 def test_an_exception_is_shown_on_the_terminal(run: Run) -> None:

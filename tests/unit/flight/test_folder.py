@@ -1,5 +1,6 @@
 """Folders of records: what is wrong with them is said."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from slipstream.errors import UsageError
 from slipstream.flight.account import explain
 from slipstream.flight.codec import as_json
-from slipstream.flight.files import launcher_path, record_path
+from slipstream.flight.files import crash_path, job_folders, launcher_path, record_path
 from slipstream.flight.folder import read_folder
 from slipstream.flight.launcher import LauncherRecord, RankEnd
 
@@ -69,3 +70,16 @@ def test_a_kernel_that_killed_nothing_speaks_against_it(tmp_path: Path) -> None:
     told = explain(tmp_path)
     assert told.kind == "killed"
     assert told.advice[0].startswith("The kernel has killed no process of this host")
+
+
+def test_the_newest_of_several_jobs_is_last(tmp_path: Path) -> None:
+    for number, name in enumerate(("older", "newer", "running")):
+        folder = tmp_path / name
+        folder.mkdir()
+        write_launcher(folder, RankEnd(rank=0, host=name, status=1, seconds=1.0))
+        os.utime(folder, (number, number))
+    launcher_path(tmp_path / "running").unlink()
+    crash_path(tmp_path / "running", 0).touch()  # as while a job runs
+    assert job_folders(tmp_path) == [tmp_path / "older", tmp_path / "newer"]
+    assert job_folders(tmp_path / "older") == []
+    assert job_folders(tmp_path / "none") == []
