@@ -124,3 +124,19 @@ def test_a_file_that_cannot_be_executed_is_refused(tmp_path: Path) -> None:
     (tmp_path / "hosts.sh").write_text("#!/bin/sh\n")
     with pytest.raises(UsageError, match=r"no program that may be executed.*chmod \+x"):
         HostScript(tmp_path / "hosts.sh", {}, 1)
+
+
+@pytest.mark.parametrize(
+    ("first_line", "reason"),
+    [("echo a:2", "Exec format error"), ("#!/usr/bin/no-such-shell", "No such file or directory")],
+)
+def test_a_file_without_an_interpreter_is_refused_at_once(
+    tmp_path: Path, first_line: str, reason: str
+) -> None:
+    """It was once tried until --wait had passed."""
+    path = tmp_path / "hosts.sh"
+    path.write_text(f"{first_line}\necho a:2\n")
+    path.chmod(0o755)
+    script = HostScript(path, dict(os.environ), 1)
+    with pytest.raises(UsageError, match=f"cannot be executed: {reason}; allowed"):
+        script.advance()

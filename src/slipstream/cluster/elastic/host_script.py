@@ -1,5 +1,6 @@
 """The program of the user that prints the hosts of an elastic job, and is run again and again."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -17,6 +18,8 @@ from slipstream.errors import SlipstreamError, UsageError
 LIMIT_SECONDS = 10.0  # longest time of a run. Chosen by hand.
 LOOK_SECONDS = 0.1  # time between two looks at the size of what a run has printed
 MAX_BYTES = 1 << 20
+# Errors that do not go away: no first line with an interpreter, no such interpreter, no rights.
+_NO_PROGRAM = (errno.ENOEXEC, errno.ENOENT, errno.EACCES)
 
 
 class HostScript:
@@ -70,12 +73,13 @@ class HostScript:
 
         Returns:
             Whether a run has ended, so that `hosts` and `problem` are new.
+
+        Raises:
+            UsageError: the first start shows that the file is no program.
         """
         now = time.monotonic()
         if self._process is None:
-            if now >= self._due_at:
-                return self._start(now)
-            return False
+            return now >= self._due_at and self._start(now)
         status = exit_status(self._process.pid)
         if status is None and now < self._due_at and not self._has_too_much():
             return False
@@ -103,6 +107,12 @@ class HostScript:
             self._process = start_rank((str(self.path),), str(Path.cwd()), self._environ, outputs)
         except OSError as error:
             self.close()
+            if self.num_runs == 0 and error.errno in _NO_PROGRAM:
+                raise UsageError(
+                    f"--hosts-from is {str(self.path)!r}, which cannot be executed:"
+                    f" {error.strerror}; allowed: a program, or a script whose first line names an"
+                    " interpreter of this machine, such as #!/bin/sh"
+                ) from error
             self.problem = f"it cannot be executed: {error.strerror}"
             self._due_at = now + self._pause_seconds
             self.num_runs += 1
