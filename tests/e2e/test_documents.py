@@ -207,11 +207,12 @@ def test_slipstream_understands_every_command_of_every_page(
 ) -> None:
     """The options are those of the page, although tests that run the command may shorten it."""
     monkeypatch.chdir(folder)
+    whole_command = typer.main.get_command(app)
     for command in shown_commands(*PAGES):
         program, *words = shlex.split(command)
         if program == "slipstream":
             with suppress(typer.Exit):  # raised by options that print, such as --list
-                understand(typer.main.get_command(app), command, words)
+                understand(whole_command, command, words)
 
 
 def understand(command: Any, name: str, words: list[str], parent: Any = None) -> None:

@@ -16,7 +16,7 @@ pytest.importorskip("torch")
 pytest.importorskip("vl_convert")
 playwright = pytest.importorskip("playwright.sync_api")
 
-pytestmark = [pytest.mark.launcher("chromium"), pytest.mark.slow("forecast report in a browser")]
+pytestmark = [pytest.mark.launcher("chromium"), pytest.mark.slow("forecast report")]
 
 ROOT = Path(__file__).parents[2]
 TABLE = ROOT / "benchmarks" / "forecast" / "measurements.csv"

@@ -15,7 +15,7 @@ SCRIPTS = dict(re.findall(r"^## (\w+)\n+```python\n(.*?)```", PAGE, re.DOTALL | 
 ACCELERATE = "accelerate launch --cpu --num_processes 2 --mpirun_hostfile hosts train.py"
 LINE_OF_HOSTS = "localhost slots=2"
 
-pytestmark = [pytest.mark.multiprocess, pytest.mark.slow("trainer")]
+pytestmark = [pytest.mark.multiprocess, pytest.mark.slow("training as on one worker")]
 
 
 def losses(name: str, command: str, folder: Path) -> list[float]:

@@ -9,7 +9,7 @@ import pytest
 WORKER = Path(__file__).with_name("equivalence_worker.py")
 TOLERANCE = {"fp32": 1e-4, "fp64": 1e-9}
 
-pytestmark = [pytest.mark.multiprocess, pytest.mark.slow("losses of several workers")]
+pytestmark = [pytest.mark.multiprocess, pytest.mark.slow("training as on one worker")]
 
 Losses = dict[str, list[float]]
 Train = Callable[..., dict[str, Losses]]

@@ -22,7 +22,7 @@ LIMIT_SECONDS = 60.0
 SIZES = (4_000, 1_000_000)
 
 
-@pytest.mark.slow("bench comm")
+@pytest.mark.slow("bench of communication")
 def test_bytes_on_the_links_are_counted_beside_the_least() -> None:
     report = measured("gloo", codecs=("none", "fp16"))
     plain, half = report.row("slipstream", SIZES[1]), report.row("slipstream fp16", SIZES[1])
@@ -37,7 +37,7 @@ def test_bytes_on_the_links_are_counted_beside_the_least() -> None:
     assert report.row("slipstream", SIZES[0]).host_bytes is None
 
 
-@pytest.mark.slow("bench comm")
+@pytest.mark.slow("bench of communication")
 def test_a_round_trip_stands_beside_small_sizes() -> None:
     report = measured()
     assert 0 < report.row("tcp ping-pong", SIZES[0]).samples.median < 0.1
@@ -45,7 +45,7 @@ def test_a_round_trip_stands_beside_small_sizes() -> None:
         report.row("tcp ping-pong", SIZES[1])
 
 
-@pytest.mark.slow("bench comm")
+@pytest.mark.slow("bench of communication")
 def test_the_flat_ring_sends_more_between_racks() -> None:
     racks = LabSpec(ranks_per_host=2, hosts=4, rate="200mbit", racks=2, uplink="100mbit")
     report = measured("ring", lab=racks)
@@ -73,7 +73,7 @@ def test_cross_traffic_flows_from_every_host_until_the_end() -> None:
     assert all(host.sent_payload_bytes < 100_000 for host in after)
 
 
-@pytest.mark.slow("bench comm")
+@pytest.mark.slow("bench of communication")
 def test_collectives_are_measured_beside_cross_traffic() -> None:
     report = measured(cross_traffic="100mbit", sizes=(1_000_000,))
     row = report.row("slipstream", 1_000_000)
@@ -81,7 +81,7 @@ def test_collectives_are_measured_beside_cross_traffic() -> None:
     assert row.samples.median > 0.04  # which they take on an idle link
 
 
-@pytest.mark.slow("bench comm")
+@pytest.mark.slow("bench of communication")
 @pytest.mark.launcher("mpirun")
 def test_mpi_reaches_the_hosts_of_the_lab() -> None:
     pytest.importorskip("mpi4py")

@@ -48,6 +48,7 @@ def test_the_large_model_has_25_million_parameters() -> None:
     assert sum(each.numel() for each in MODELS["large"].build().parameters()) >= 25_000_000
 
 
+@pytest.mark.slow("model of bench train")
 @pytest.mark.parametrize("name", MODELS)
 def test_a_model_takes_its_batches(name: str) -> None:
     how = MODELS[name]

@@ -10,6 +10,7 @@ pytestmark = pytest.mark.multiprocess
 Start = Callable[..., Any]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("num_ranks", [1, 2, 3, 4])
 def test_every_collective_agrees_with_numpy_over_shared_memory(
     start: Start, num_ranks: int

@@ -54,6 +54,7 @@ def test_survivors_go_on_in_the_same_processes(
         assert len({report["pid"] for report in reports(output)}) == 1
 
 
+@pytest.mark.slow("ranks that join")
 def test_new_ranks_join_at_a_commit_and_get_the_state(start: Start, ports: list[int]) -> None:
     job = begin(start, ports, 2, "400")
     for number in (2, 3):
@@ -65,6 +66,7 @@ def test_new_ranks_join_at_a_commit_and_get_the_state(start: Start, ports: list[
     assert reports(outputs[2])[0]["step"] > 0
 
 
+@pytest.mark.slow("ranks that join")
 def test_a_killed_rank_comes_back(start: Start, ports: list[int]) -> None:
     job = begin(start, ports, 3, "600")
     job.ranks[0].signal(signal.SIGKILL)
@@ -132,6 +134,7 @@ def test_an_error_of_the_script_is_no_fault(start: Start, ports: list[int]) -> N
         assert "ValueError: the script is wrong" in rank.output
 
 
+@pytest.mark.slow("ranks that join")
 def test_a_process_that_comes_too_late_looks_on(start: Start, ports: list[int]) -> None:
     """It ends at its time limit, or when its launcher ends it, as the training has ended."""
     job = begin(start, ports, 2, "20")
@@ -161,6 +164,7 @@ def test_first_ranks_go_on_from_the_beginning_while_nobody_has_trained(
         assert reports(output)[-1]["done"] == 100
 
 
+@pytest.mark.slow("commits that are errors")
 def test_a_rank_whose_commits_no_other_rank_has_ends_with_an_error(
     start: Start, ports: list[int]
 ) -> None:
@@ -177,6 +181,7 @@ def test_a_rank_whose_commits_no_other_rank_has_ends_with_an_error(
     assert reports(first)[-1]["done"] == 400
 
 
+@pytest.mark.slow("commits that are errors")
 def test_a_commit_in_a_reset_callback_is_an_error(start: Start, ports: list[int]) -> None:
     job = begin(start, ports, 1, LONG, ELASTIC_IN_RESET="commit")
     job.add(slot(ports, 1, SLIPSTREAM_JOINS="1"))

@@ -101,6 +101,7 @@ def test_a_crash_shows_the_line_that_called_native_code(account: Callable[..., A
     assert any("Current thread" in line for line in told.details)
 
 
+@pytest.mark.slow("records of a rank that stops")
 def test_a_stopped_rank_was_silent(account: Callable[..., Account]) -> None:
     told = account("stop", but=(1,), SLIPSTREAM_PEER_TIMEOUT="1.5")
     assert told.kind == "lost"
@@ -108,6 +109,7 @@ def test_a_stopped_rank_was_silent(account: Callable[..., Account]) -> None:
     assert "went silent: its process was stopped, or its host or network is down" in told.headline
 
 
+@pytest.mark.slow("records of a rank that stops")
 def test_a_rank_that_went_on_after_it_was_stopped_says_so(start: Start, tmp_path: Path) -> None:
     folder = tmp_path / "flight"
     environ = {"SLIPSTREAM_FLIGHT_DIR": str(folder), "SLIPSTREAM_PEER_TIMEOUT": "1.5"}
@@ -122,6 +124,7 @@ def test_a_rank_that_went_on_after_it_was_stopped_says_so(start: Start, tmp_path
     assert any("this process did not run for" in line for line in told.details)
 
 
+@pytest.mark.slow("records of a rank that stops")
 def test_a_stuck_rank_is_shown_with_its_line(account: Callable[..., Account]) -> None:
     told = account("get_stuck", but=(1,), SLIPSTREAM_TIMEOUT="2", SLIPSTREAM_STALL_SECONDS="0.5")
     assert told.kind == "stuck"

@@ -152,6 +152,7 @@ def test_no_other_index_is_asked_when_none_is_named(
     assert packages(python)["torch"] == VERSION
 
 
+@pytest.mark.slow("environment that the tools set up")
 def test_a_torch_that_is_there_stays(
     install: Install, python: Path, pypi: Path, pytorch: Path, tmp_path: Path
 ) -> None:
@@ -162,6 +163,7 @@ def test_a_torch_that_is_there_stays(
     assert packages(python)["torch"] == "2.7.1"
 
 
+@pytest.mark.slow("environment that the tools set up")
 def test_one_that_is_too_old_is_named_with_what_to_do(
     install: Install, python: Path, pypi: Path, pytorch: Path, tmp_path: Path
 ) -> None:

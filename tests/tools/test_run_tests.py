@@ -64,6 +64,7 @@ def run(tests: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow("run_tests on a small tree")
 def test_all_that_pass_are_reported(tests: Path) -> None:
     ran = run(tests)
     assert ran.returncode == 0, ran.stdout + ran.stderr

@@ -88,6 +88,7 @@ def test_one_slow_test_of_each_kind_runs_and_another_in_the_next_share(run) -> N
     assert {"test_whole_training", "test_training[huge]"} <= run()
 
 
+@pytest.mark.slow("run_tests on a small tree")
 @pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["one", "two"])
 def test_what_is_left_out_is_said_and_written(pytester, run, workers: tuple[str, ...]) -> None:
     run("--share", "0", "--left-out", "out/left.json", *workers)

@@ -65,7 +65,7 @@ def bench(environ: dict[str, str]) -> Bench:
     return run
 
 
-@pytest.mark.slow("benchmark on the test device")
+@pytest.mark.slow("bench of communication")
 def test_collectives(bench: Bench) -> None:
     found = bench(
         "comm", "--sizes", "1m", "--codecs", "none,int8", "--peers", "gloo,nccl-tuned,mpi"
@@ -81,7 +81,7 @@ def test_collectives(bench: Bench) -> None:
     ]
 
 
-@pytest.mark.slow("benchmark on the test device")
+@pytest.mark.slow("bench of communication")
 def test_training_has_the_losses_of_gloo(bench: Bench) -> None:
     peers = "gloo,gloo-fp16,gloo-powersgd,nccl-plugin"
     found = bench(
@@ -100,7 +100,7 @@ def test_training_has_the_losses_of_gloo(bench: Bench) -> None:
     assert losses["no communication"][2] != pytest.approx(losses["gloo"][2], rel=1e-5)
 
 
-@pytest.mark.slow("benchmark on the test device")
+@pytest.mark.slow("bench of communication")
 def test_replays_send_what_the_device_has(bench: Bench) -> None:
     found = bench("replay", "resnet50", "--steps", "1", "--peers", "slipstream,nccl,hvd")
     assert [row["peer"] for row in found["rows"]] == ["compute only", "DDP over slipstream"]

@@ -46,6 +46,7 @@ def run_python(code: str, *options: str, **variables: str) -> str:
     return ended.stdout
 
 
+@pytest.mark.slow("order of imports")
 def test_entry_point_is_quick_and_imports_four_small_modules() -> None:
     def seconds() -> float:
         took, *imported = run_python(TIMED).split()

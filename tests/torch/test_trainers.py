@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-pytestmark = [pytest.mark.multiprocess, pytest.mark.slow("trainer")]
+pytestmark = [pytest.mark.multiprocess, pytest.mark.slow("training as on one worker")]
 
 
 @pytest.mark.parametrize("name", ["accelerate_loop", "lightning_trainer", "transformers_trainer"])

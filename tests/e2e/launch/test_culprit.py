@@ -43,6 +43,7 @@ comm.allreduce(np.ones(4, np.float32))
 """
 
 
+@pytest.mark.slow("rank that others lost")
 @pytest.mark.parametrize(
     ("script", "said"),
     [(SLOW_TO_END, "ValueError: the label file is broken"), (STUCK, "stuck here")],

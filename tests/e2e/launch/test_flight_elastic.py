@@ -32,6 +32,7 @@ def explained(folder: Path, *, cwd: Path | None = None) -> dict[str, Any]:
     return json.loads(told.stdout)
 
 
+@pytest.mark.slow("records of an elastic job")
 def test_each_fault_has_an_account(
     run: Run, tmp_path: Path, wait_until: Callable[..., None]
 ) -> None:
@@ -68,6 +69,7 @@ def test_each_fault_has_an_account(
     assert " in allreduce '" in first["headline"]
 
 
+@pytest.mark.slow("records of an elastic job")
 def test_changes_without_a_fault_leave_nothing(
     run: Run, tmp_path: Path, wait_until: Callable[..., None]
 ) -> None:

@@ -252,6 +252,7 @@ def test_a_killed_agent_takes_its_processes_along_and_comes_back(
     assert launch.descendants() == []
 
 
+@pytest.mark.slow("hosts of an elastic job")
 def test_hosts_that_are_added_and_withdrawn_are_followed(
     run: Run, hosts: Callable[[str], Path]
 ) -> None:
@@ -397,6 +398,7 @@ def process_of(output: str, place: str) -> int:
     return int(re.findall(rf"{place}, process (\d+)", output)[-1])
 
 
+@pytest.mark.slow("hosts of an elastic job")
 def test_training_goes_on_in_the_same_processes_and_the_next_one_joins(
     run: Run, tmp_path: Path
 ) -> None:
@@ -432,6 +434,7 @@ def test_when_only_processes_that_wait_are_left_all_start_again(run: Run, tmp_pa
     assert "[1] trained as rank 1 of 2\n" in launch.output
 
 
+@pytest.mark.slow("hosts of an elastic job")
 def test_a_withdrawn_process_leaves_at_its_next_commit(
     run: Run, hosts: Callable[[str], Path], tmp_path: Path
 ) -> None:

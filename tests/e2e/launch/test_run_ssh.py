@@ -173,6 +173,7 @@ def test_the_key_is_on_no_command_line_of_any_host(network: Network, run: Run) -
     assert not any(key in command for command in commands)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("hosts", "arguments", "said"),
     [

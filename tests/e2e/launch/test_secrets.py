@@ -108,6 +108,7 @@ def test_a_job_that_fails_keeps_its_key_secret(run: Run, tmp_path: Path, is_give
     assert_secret(key, watch, tmp_path)
 
 
+@pytest.mark.slow("secret key of a job")
 def test_an_elastic_job_keeps_its_key_secret(run: Run, tmp_path: Path) -> None:
     stop = tmp_path / "stop"
     environ = private(tmp_path)
@@ -133,6 +134,7 @@ def network(tmp_path_factory: pytest.TempPathFactory, wait_until: Wait) -> Itera
         yield network
 
 
+@pytest.mark.slow("secret key of a job")
 @pytest.mark.netns
 @pytest.mark.launcher("sshd", "ssh", "ssh-keygen")
 def test_a_job_over_ssh_keeps_its_key_secret(network: Network, run: Run, tmp_path: Path) -> None:

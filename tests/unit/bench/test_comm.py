@@ -198,7 +198,7 @@ def test_a_case_that_fails_is_shown_as_failed() -> None:
     assert [bar["is_met"] for bar in fields["bars"]] == [False]
 
 
-@pytest.mark.slow("bench comm")
+@pytest.mark.slow("bench of communication")
 @pytest.mark.multiprocess
 def test_all_collectives_are_measured_on_this_machine() -> None:
     """The result of each contender is compared with the right one before it is timed."""
@@ -225,7 +225,7 @@ def test_all_collectives_are_measured_on_this_machine() -> None:
         result.row("slipstream int8+feedback", 20, "broadcast")
 
 
-@pytest.mark.slow("bench comm")
+@pytest.mark.slow("bench of communication")
 @pytest.mark.multiprocess
 @pytest.mark.launcher("mpirun")
 def test_the_command_prints_a_table_and_writes_all_samples(tmp_path: Path) -> None:

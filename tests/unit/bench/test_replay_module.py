@@ -163,7 +163,7 @@ def test_a_busy_device_uses_the_processor() -> None:
     assert time.process_time() - before > 0.02
 
 
-@pytest.mark.slow("losses of several workers")
+@pytest.mark.slow("training as on one worker")
 @pytest.mark.multiprocess
 def test_ddp_leaves_the_mean_of_all_ranks_in_the_gradients() -> None:
     script = str(RANKS / "averages.py")

@@ -128,6 +128,7 @@ def traced(name: str, batch: int = 1, **changes: object) -> Workload:
     )
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("name", "published", "source"), PARAMETERS, ids=[row[0] for row in PARAMETERS]
 )

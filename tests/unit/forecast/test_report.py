@@ -208,7 +208,7 @@ def _specs(text: str) -> dict[str, Any]:
     return {name: json.loads(spec) for name, spec in found}
 
 
-@pytest.mark.slow("page of a forecast")
+@pytest.mark.slow("forecast report")
 def test_a_forecast_page_is_whole_and_loads_nothing(plans: list[Plan]) -> None:
     losses = tuple(Loss(f"{n} x <b>T4</b>", f"takes {n}.5 h; the deadline is 1 h") for n in (3, 4))
     text = forecast_page(Result(tuple(plans), losses), {"model": "resnet50", "batch": 256})
@@ -282,7 +282,7 @@ def test_each_part_and_each_use_has_a_colour_of_its_own() -> None:
         assert len(names) == len(chosen) == len(set(chosen))
 
 
-@pytest.mark.slow("page of a forecast")
+@pytest.mark.slow("forecast report")
 def test_a_network_is_named_once(plans: list[Plan]) -> None:
     page = forecast_page(Result(tuple(plans), ()), {}, 8)
     assert "100 Gbit/s" in page

@@ -57,6 +57,7 @@ def report_fixture(thin: Thin) -> ValidationReport:
     return validate(thin([*MODELS, UNKNOWN]), folds.load())
 
 
+@pytest.mark.slow("forecast fitted to measurements")
 def test_what_cannot_be_read_counts_and_has_a_reason(report: ValidationReport) -> None:
     assert [row.model for row in report.unread] == [UNKNOWN]
     assert report.sources()["PAISoar"].rows == 1
@@ -64,6 +65,7 @@ def test_what_cannot_be_read_counts_and_has_a_reason(report: ValidationReport) -
     assert report.unread[0].reason
 
 
+@pytest.mark.slow("forecast fitted to measurements")
 def test_errors_without_the_source_are_of_the_kind_that_the_documents_say(
     report: ValidationReport,
 ) -> None:
@@ -88,6 +90,7 @@ def test_what_was_fitted_on_is_forecast_better_than_what_was_left_out(thin: Thin
     assert sum(e.error for e in seen) < sum(e.error for e in unseen)
 
 
+@pytest.mark.slow("forecast fitted to measurements")
 def test_the_mean_is_of_forecast_less_measured_over_measured(report: ValidationReport) -> None:
     name = "DLPerf v1.0 (2020-10)"
     rows = [each for each in report.judged if each.case.source == name]
@@ -95,6 +98,7 @@ def test_the_mean_is_of_forecast_less_measured_over_measured(report: ValidationR
     assert report.sources()[name].mape == pytest.approx(sum(errors) / len(errors))
 
 
+@pytest.mark.slow("forecast fitted to measurements")
 def test_efficiency_is_that_of_the_published_single_device(report: ValidationReport) -> None:
     found = report.efficiencies()
     assert found
@@ -127,6 +131,7 @@ def test_a_published_device_sets_the_pace(thin: Thin) -> None:
     assert singles.seconds(replace(several, devices=1)) is None
 
 
+@pytest.mark.slow("forecast fitted to measurements")
 def test_most_rows_lie_in_their_intervals(report: ValidationReport) -> None:
     assert 0.5 < display.coverage(report, intervals.load()) <= 1
 

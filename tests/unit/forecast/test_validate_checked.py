@@ -28,6 +28,7 @@ def test_the_default_runtime_is_near_what_an_h100_was_measured_to_do() -> None:
         assert seconds == pytest.approx(row.seconds, rel=0.25), row
 
 
+@pytest.mark.slow("forecast fitted to measurements")
 def test_a_fit_finds_the_runtime_that_made_the_steps() -> None:
     fitted = parameters.load()
     start = replace(fitted.runtime("pytorch2"), memory=1.0, compute=1.0, batch_norm=1.0)

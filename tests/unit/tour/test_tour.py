@@ -110,6 +110,7 @@ def test_more_ranks_than_pictures_are_refused_before_anything_is_measured(tmp_pa
     assert not output.exists()
 
 
+@pytest.mark.slow("from training to answers")
 @pytest.mark.multiprocess
 def test_a_training_that_fails_is_told(tmp_path: Path) -> None:
     with pytest.raises(SlipstreamError, match="the training ended with exit code 1"):

@@ -7,6 +7,7 @@ import pytest
 CHANNELS = (1, 3, 5, 16, 17, 24, 40, 64, 100)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("into", CHANNELS)
 @pytest.mark.parametrize("channels", CHANNELS)
 def test_channels(check, kind, sketch, channels, into):
@@ -14,6 +15,7 @@ def test_channels(check, kind, sketch, channels, into):
     check(sketch.done(sketch.conv(x, into)), kind)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("stride", [1, 2, 3])
 @pytest.mark.parametrize("kernel", [1, 3, 5, (1, 5), (3, 1), 7])
 @pytest.mark.parametrize("channels", [3, 24])
@@ -22,6 +24,7 @@ def test_windows(check, kind, sketch, channels, kernel, stride):
     check(sketch.done(sketch.conv(x, 20, kernel, strides=[stride, stride])), kind)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("stride", [1, 2, 3])
 @pytest.mark.parametrize("kernel", [1, 3, 5, (1, 5), (3, 1), 7])
 @pytest.mark.parametrize("channels", [3, 24, 100])
@@ -30,6 +33,7 @@ def test_depthwise_windows(check, kind, sketch, channels, kernel, stride):
     check(sketch.done(sketch.conv(x, channels, kernel, channels, strides=[stride, stride])), kind)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("channels", CHANNELS[1:])
 @pytest.mark.parametrize("columns", [1, 2, 3, 7, 8, 9, 13, 17])
 def test_depthwise_columns(check, kind, sketch, channels, columns):
@@ -37,6 +41,7 @@ def test_depthwise_columns(check, kind, sketch, channels, columns):
     check(sketch.done(sketch.conv(x, channels, 3, channels)), kind)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "more",
     [
@@ -112,6 +117,7 @@ def transposed(sketch, x, into, kernel, *, depthwise=False, **more):
     return sketch("ConvTranspose", x, weights, sketch.vector(into), group=group, **more)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("stride", [1, 2, 3])
 @pytest.mark.parametrize("kernel", [1, 2, 3, 4, (2, 3), (4, 1), 5])
 @pytest.mark.parametrize("depthwise", [False, True])

@@ -85,6 +85,7 @@ def test_mean_over_named_axes(check, kind, sketch, axes):
     check(sketch.done(sketch.linear(y, 10)), kind)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("op", "extra"),
     [

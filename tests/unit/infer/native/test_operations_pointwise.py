@@ -66,6 +66,7 @@ def with_tail(sketch, of, form, op="Relu", attributes=None):
     return sketch.done(finished(sketch, y, other, form, op, attributes or {}))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("of", ["conv", "depthwise", "linear"])
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(("op", "attributes"), [*ACTIVATIONS, ("Clip", {})], ids=str)

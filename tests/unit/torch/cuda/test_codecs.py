@@ -127,6 +127,7 @@ def test_decoding_checks_the_same() -> None:
         codecs.decode("bf16", zeros(8, torch.uint8), zeros(4, torch.int32))
 
 
+@pytest.mark.slow("codecs of a GPU")
 def test_neither_triton_nor_the_engine_is_needed() -> None:
     script = """
 import sys

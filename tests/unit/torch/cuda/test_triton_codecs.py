@@ -19,6 +19,7 @@ from slipstream.torch.cuda.layouts import LAYOUTS, CodecLayout
 ROOT = Path(__file__).parents[4]
 
 
+@pytest.mark.slow("codecs of a GPU")
 def test_interpreted_kernels_have_the_references_bits(tmp_path: Path) -> None:
     case = ["codecs", str(tmp_path), "triton", "cpu", "2177"]
     ended = subprocess.run(
