@@ -66,9 +66,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   Input input(data, size);
   const bool encrypts = input.below(4) != 0;
   const Purpose purpose = encrypts ? Purpose::kTls : Purpose::kTcp;
-  End connector(Opening(TlsEnd::kConnector,
+  End connector(Opening(TlsEnd::kServer,
                         Handshake::connect(identity_of(5), {.purpose = purpose, .peer = 2})));
-  End acceptor(Opening(TlsEnd::kAcceptor, Handshake::accept(identity_of(2), purpose)));
+  End acceptor(Opening(TlsEnd::kClient, Handshake::accept(identity_of(2), purpose)));
   Meddler meddler(input);
   bool sent_changed = false, answer_changed = false, moved = true;
   while (moved) {
@@ -79,6 +79,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   }
   const bool both = connector.progress == Progress::kDone && acceptor.progress == Progress::kDone;
   expect(both || sent_changed || answer_changed);
+  expect(connector.progress != Progress::kDone || acceptor.progress == Progress::kDone);
   if (both && encrypts) exchange(connector, acceptor, meddler, sent_changed);
   return 0;
 }

@@ -75,10 +75,10 @@ void write(const Descriptor& socket, const std::string& bytes) {
             static_cast<ssize_t>(bytes.size()));
 }
 
-/// Whether the other end has closed the connection, perhaps after an alert.
-bool is_ended_after_alert(const Descriptor& socket) {
-  char alert[64];
-  while (::recv(socket.get(), alert, sizeof alert, MSG_DONTWAIT) > 0) {
+/// Whether the other end has closed the connection, perhaps after messages of TLS.
+bool is_ended_after_tls(const Descriptor& socket) {
+  char message[64];
+  while (::recv(socket.get(), message, sizeof message, MSG_DONTWAIT) > 0) {
   }
   return is_ended(socket);
 }
@@ -138,7 +138,7 @@ TEST(TcpTls, BadBytesInPlaceOfTlsEndTheirConnectionAndNoOther) {
     Rank lower(0, true, 200ms);
     const Descriptor socket = impostor(lower);
     write(socket, bytes);
-    ASSERT_TRUE(poll_until({&lower}, [&] { return is_ended_after_alert(socket); })) << reason;
+    ASSERT_TRUE(poll_until({&lower}, [&] { return is_ended_after_tls(socket); })) << reason;
     EXPECT_TRUE(lower.logged(reason)) << (lower.log.empty() ? "nothing was logged" : lower.log[0]);
     Rank higher(1, true);
     EXPECT_TRUE(connects(lower, higher));
@@ -150,7 +150,7 @@ TEST(TcpTls, ASilentConnectorIsDroppedAtTheDeadlineWhileOthersConnect) {
   const Descriptor socket = impostor(lower);
   Rank higher(1, true);
   EXPECT_TRUE(connects(lower, higher));
-  ASSERT_TRUE(poll_until({&lower}, [&] { return is_ended(socket); }));
+  ASSERT_TRUE(poll_until({&lower}, [&] { return is_ended_after_tls(socket); }));
   EXPECT_TRUE(lower.logged("did not finish the handshake of TLS in time"));
 }
 

@@ -102,8 +102,8 @@ struct Cable {
 struct Ends {
   explicit Ends(const Digest& left = secret_of(1), const Digest& right = secret_of(1),
                 std::uint64_t records_per_key = TlsChannel::kRecordsPerKey)
-      : connector(cable.sides[0].socket.get(), TlsEnd::kConnector, left, records_per_key),
-        acceptor(cable.sides[1].socket.get(), TlsEnd::kAcceptor, right, records_per_key) {}
+      : connector(cable.sides[0].socket.get(), TlsEnd::kClient, left, records_per_key),
+        acceptor(cable.sides[1].socket.get(), TlsEnd::kServer, right, records_per_key) {}
 
   /// Opens both ends; returns their last progress.
   std::pair<Progress, Progress> open(std::size_t bytes_at_a_time = 16 * 1024) {
@@ -206,7 +206,7 @@ TEST(TlsChannel, ACertificateIsNoSubstituteForTheSecret) {
   ASSERT_EQ(SSL_CTX_use_PrivateKey(context, key), 1);
 
   Cable cable;
-  TlsChannel connector(cable.sides[0].socket.get(), TlsEnd::kConnector, secret_of(1));
+  TlsChannel connector(cable.sides[0].socket.get(), TlsEnd::kClient, secret_of(1));
   SSL* const server = SSL_new(context);
   SSL_set_fd(server, cable.sides[1].socket.get());
   auto progress = Progress::kPending;
@@ -227,7 +227,7 @@ TEST(TlsChannel, ACertificateIsNoSubstituteForTheSecret) {
 TEST(TlsChannel, AClientWithoutTheSecretOrOfTls12IsRefused) {
   for (const int version : {TLS1_3_VERSION, TLS1_2_VERSION}) {
     Cable cable;
-    TlsChannel acceptor(cable.sides[1].socket.get(), TlsEnd::kAcceptor, secret_of(1));
+    TlsChannel acceptor(cable.sides[1].socket.get(), TlsEnd::kServer, secret_of(1));
     SSL_CTX* const context = SSL_CTX_new(TLS_client_method());
     SSL_CTX_set_max_proto_version(context, version);
     SSL* const client = SSL_new(context);
@@ -254,7 +254,7 @@ TEST(TlsChannel, GarbageAndOversizedRecordsEndTheOpening) {
   const Bytes body = noise(17'000);
   for (const Bytes& sent : {body, record(22, 16'700, body), record(23, 100, body)}) {
     Cable cable;
-    TlsChannel acceptor(cable.sides[1].socket.get(), TlsEnd::kAcceptor, secret_of(1));
+    TlsChannel acceptor(cable.sides[1].socket.get(), TlsEnd::kServer, secret_of(1));
     EXPECT_EQ(acceptor.open(), Progress::kPending);
     cable.give(1, sent);
     EXPECT_EQ(acceptor.open(), Progress::kFailed);
@@ -265,7 +265,7 @@ TEST(TlsChannel, GarbageAndOversizedRecordsEndTheOpening) {
 
 TEST(TlsChannel, AHandshakeWithoutEndIsReadToALimit) {
   Cable cable;
-  TlsChannel acceptor(cable.sides[1].socket.get(), TlsEnd::kAcceptor, secret_of(1));
+  TlsChannel acceptor(cable.sides[1].socket.get(), TlsEnd::kServer, secret_of(1));
   Bytes body = noise(10'000);  // of a ClientHello that has 100 KB
   const std::array<std::uint8_t, 4> head{1, 1, 0x86, 0xa0};
   std::ranges::copy(std::as_bytes(std::span(head)), body.begin());

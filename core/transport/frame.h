@@ -7,7 +7,7 @@ namespace slipstream {
 
 static_assert(std::endian::native == std::endian::little, "frames are little-endian as they stand");
 
-constexpr std::uint16_t kProtocolVersion = 2;
+constexpr std::uint16_t kProtocolVersion = 3;
 constexpr std::uint32_t kMaxSegmentBytes = 256 * 1024, kMinSegmentBytes = 4096;
 /// Bytes; a multiple of the element size of every dtype.
 constexpr std::uint32_t kSegmentGrain = 64;

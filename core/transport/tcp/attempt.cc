@@ -24,7 +24,7 @@ bool connected_to_itself(int fd) {
 
 Attempt::Attempt(Poller& poller, const Identity& self, const SocketAddress& endpoint,
                  const Handshake::Call& call, TimePoint deadline)
-    : poller_(poller), opening_(TlsEnd::kConnector, Handshake::connect(self, call, deadline)) {
+    : poller_(poller), opening_(TlsEnd::kServer, Handshake::connect(self, call, deadline)) {
   connect(endpoint);
 }
 

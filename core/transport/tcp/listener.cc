@@ -249,7 +249,7 @@ void Listener::admit(Descriptor socket, const SocketAddress& from) {
   Handshake handshake =
       Handshake::accept(self_, options_.purpose, options_.admit, now + options_.handshake_deadline);
   auto visitor = std::make_unique<Visitor>(poller_, std::move(socket), from,
-                                           Opening(TlsEnd::kAcceptor, std::move(handshake)));
+                                           Opening(TlsEnd::kClient, std::move(handshake)));
   if (is_flooded()) {
     visitor->advance();
     if (visitor->check(now) == Handshake::Progress::kFailed) {

@@ -15,6 +15,10 @@ namespace slipstream {
 
 /// The opening of a connection by either end: the handshake, and then that of TLS if the purpose of
 /// the connection is kTls. TLS comes second, so OpenSSL never reads a byte of a stranger.
+///
+/// The acceptor is TLS's client, because the client is ready first. So with and without TLS, the
+/// connector is ready only when the acceptor is. Otherwise a connection that breaks in the last
+/// step would be open for the connector alone, which would wait for frames that never come.
 class Opening {
  public:
   /// `handshake` has not begun, and `end` is its end.

@@ -94,7 +94,7 @@ TlsSession make_tls_session(TlsEnd end, const Digest& secret, BufferedSocket& so
   SSL_set_app_data(session.get(), const_cast<Digest*>(&secret));
   BIO* const bio = make_bio(socket);
   ::SSL_set_bio(session.get(), bio, bio);
-  if (end == TlsEnd::kConnector) {
+  if (end == TlsEnd::kClient) {
     ::SSL_set_connect_state(session.get());
     // A server that offers a certificate in place of the key is refused: nobody is trusted to sign.
     ::SSL_set_verify(session.get(), SSL_VERIFY_PEER, nullptr);

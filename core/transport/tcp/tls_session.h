@@ -11,8 +11,7 @@ struct ssl_st;
 
 namespace slipstream {
 
-/// The end of a connection: the one that opened it is TLS's client.
-enum class TlsEnd : std::uint8_t { kConnector, kAcceptor };
+enum class TlsEnd : std::uint8_t { kClient, kServer };
 
 struct TlsSessionDeleter {
   void operator()(ssl_st* session) const noexcept;
