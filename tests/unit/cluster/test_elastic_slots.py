@@ -31,7 +31,7 @@ def test_the_back_off_begins_anew_after_a_minute_of_work() -> None:
     assert delays == [1, 2, 1, 2]
 
 
-def test_only_failures_in_a_row_within_five_seconds_count() -> None:
+def test_only_failures_in_a_row_before_five_seconds_of_work_count() -> None:
     backoff = Backoff()
     counts: list[int] = []
     for ran, is_failure in ((1, True), (4.9, True), (1, False), (1, True), (5.0, True)):
@@ -50,8 +50,24 @@ def test_a_slot_remembers_its_first_failure_until_a_process_has_run_well() -> No
     made.end(103.0, later)
     assert made.failure == FAILURE
     made.start(110.0, None)
-    made.end(170.0, later)
+    made.enter(4, 120.0)
+    made.enter(5, 170.0)
+    made.end(180.0, later)
     assert made.failure == later
+
+
+def test_a_start_that_takes_long_is_no_training() -> None:
+    """A program that failed after 17 s of imports was once started again for ever."""
+    made = slot()
+    for failures in range(1, 6):
+        made.start(100.0, None)
+        made.end(190.0, FAILURE)
+        assert made.backoff.quick_failures == failures
+    made.start(100.0, None)
+    made.enter(1, 190.0)
+    assert made.trained_seconds(192.0) == 2.0
+    made.end(195.0, FAILURE)
+    assert made.backoff.quick_failures == 0
 
 
 def test_a_process_that_leaves_is_no_failure() -> None:

@@ -143,7 +143,7 @@ class _ElasticLauncher:
         self._began_at = time.monotonic()
         self._scarce_since: float | None = self._began_at
         self._num_failures = 0
-        self._has_trained = False  # whether a process ever ran for longer than QUICK_SECONDS
+        self._has_trained = False  # whether a process has trained for QUICK_SECONDS
         self._reports_members = False  # whether processes report that they are members
         self._failure: Failure | None = None
         self._ending = JobEnding(self._pool, job.grace_seconds, display.note)
@@ -368,7 +368,7 @@ class _ElasticLauncher:
             reason = f"the members have changed more than {most} times (--max-changes)"
             self._fail(slot.host, reason, exit_code=TOO_MANY_CHANGES)
         self._reports_members = True
-        slot.epoch = epoch
+        slot.enter(epoch, time.monotonic())
         if not slot.is_member:
             slot.is_member = True
             count = sum(1 for other in self._running if other.is_member)
@@ -377,7 +377,7 @@ class _ElasticLauncher:
     def _take_end(self, slot: Slot, status: int, reason: str) -> None:
         now = time.monotonic()
         failure = self._failure_of(slot, status, reason, now)
-        self._has_trained |= now - slot.started_at > QUICK_SECONDS
+        self._has_trained |= slot.trained_seconds(now) > QUICK_SECONDS
         if self._phase is _Phase.ENDING:
             slot.is_running = False
             self._take_end_by_order(status, failure)
@@ -491,12 +491,12 @@ class _ElasticLauncher:
     def _judge(self, now: float) -> None:
         """Decide whether the job has failed."""
         running = self._running
-        self._has_trained |= any(now - slot.started_at > QUICK_SECONDS for slot in running)
+        self._has_trained |= any(slot.trained_seconds(now) > QUICK_SECONDS for slot in running)
         if is_hopeless(self._used, has_trained=self._has_trained):
             failure = first_failure(self._pool.slots)
             assert failure is not None
-            reason = f"{failure.reason}; this happened again and again, within {QUICK_SECONDS:g} s"
-            self._end_with(replace(failure, reason=f"{reason} after each start"))
+            often = f"this happened again and again, before {QUICK_SECONDS:g} s of training"
+            self._end_with(replace(failure, reason=f"{failure.reason}; {often}"))
             return
         if self._phase is _Phase.RUNNING and not self._is_alive(running):
             failure = first_failure(self._pool.slots)

@@ -4,9 +4,9 @@ from dataclasses import dataclass, field
 
 from slipstream.cluster.launcher import Failure
 
-# All chosen by hand. A process that ends within QUICK_SECONDS did not come to train.
+# All chosen by hand. A process that fails before it has trained for QUICK_SECONDS was of no use.
 QUICK_SECONDS = 5.0
-# After a process has run for so long, the next failure of its slot counts as the first one.
+# After a process has trained for so long, the next failure of its slot counts as the first one.
 WELL_SECONDS = 60.0
 MAX_BACKOFF_SECONDS = 60.0
 
@@ -16,22 +16,22 @@ class Backoff:
     """The time until the next start: 1, 2, 4 ... at most 60 seconds.
 
     Attributes:
-        quick_failures: Number of failures in a row, each within five seconds after a start.
+        quick_failures: Number of failures in a row, each before five seconds of work.
     """
 
     quick_failures: int = 0
     _ends: int = field(default=0, init=False)
 
-    def count_end(self, ran_seconds: float, *, is_failure: bool) -> float:
+    def count_end(self, worked_seconds: float, *, is_failure: bool) -> float:
         """Count an end, and return the time in seconds until the next start.
 
         Args:
-            ran_seconds: Time in seconds from the last start to this end.
+            worked_seconds: Time in seconds for which it had worked.
             is_failure: Whether it failed, and did not leave by itself.
         """
-        if ran_seconds >= WELL_SECONDS:
+        if worked_seconds >= WELL_SECONDS:
             self._ends = 0
-        is_quick = is_failure and ran_seconds < QUICK_SECONDS
+        is_quick = is_failure and worked_seconds < QUICK_SECONDS
         self.quick_failures = self.quick_failures + 1 if is_quick else 0
         self._ends += 1
         return min(2.0 ** (min(self._ends, 10) - 1), MAX_BACKOFF_SECONDS)
@@ -55,6 +55,7 @@ class Slot:
         is_ending: Whether the slot's process was ordered to end.
         is_spent: Whether no process may start in the slot any more.
         started_at: Time of the last start, on the monotonic clock.
+        entered_at: Time at which the slot's process entered its first epoch; 0 before.
         start_at: Earliest time of the next start.
         failure: First failure in the slot since a process ran well in it, or None.
     """
@@ -70,6 +71,7 @@ class Slot:
     is_ending: bool = False
     is_spent: bool = False
     started_at: float = 0.0
+    entered_at: float = 0.0
     start_at: float = 0.0
     failure: Failure | None = None
     backoff: Backoff = field(default_factory=Backoff)
@@ -89,6 +91,20 @@ class Slot:
         self.is_ending = False
         self.started_at = now
 
+    def enter(self, epoch: int, now: float) -> None:
+        """Take note that the process has entered an epoch."""
+        if self.epoch == 0:
+            self.entered_at = now
+        self.epoch = epoch
+
+    def trained_seconds(self, now: float) -> float:
+        """Return for how long the process has trained, in seconds; 0 before its first epoch.
+
+        A program may take a minute to import its modules, and then fail at its first line. So the
+        time since its start tells little.
+        """
+        return now - self.entered_at if self.epoch > 0 else 0.0
+
     def end(self, now: float, failure: Failure | None) -> float:
         """Take note of an end; return the time in seconds until the next start.
 
@@ -96,11 +112,11 @@ class Slot:
             now: Time of the end.
             failure: Failure of the process, or None if it left by itself.
         """
-        ran = now - self.started_at
+        trained = self.trained_seconds(now)
         self.is_running = False
-        if ran >= WELL_SECONDS:
+        if trained >= WELL_SECONDS:
             self.failure = None
         self.failure = self.failure or failure
-        delay = self.backoff.count_end(ran, is_failure=failure is not None)
+        delay = self.backoff.count_end(trained, is_failure=failure is not None)
         self.start_at = now + delay
         return delay

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from slipstream.cluster.elastic.slots import Slot
 from slipstream.cluster.launcher import Failure
 
-# Failures in a row, each within five seconds after a start, that show an error of the program. The
-# second number holds as long as no process of the job has run for longer. Chosen by hand.
+# Failures in a row, each before five seconds of training, that show an error of the program. The
+# second number holds as long as no process of the job has trained for longer. Chosen by hand.
 MAX_QUICK_FAILURES = 10
 MAX_FIRST_FAILURES = 5
 
@@ -18,7 +18,7 @@ def is_hopeless(used: Sequence[Slot], *, has_trained: bool) -> bool:
 
     Args:
         used: Slots that the job uses.
-        has_trained: Whether a process of the job ever ran for longer than five seconds.
+        has_trained: Whether a process of the job ever trained for longer than five seconds.
     """
     most = MAX_QUICK_FAILURES if has_trained else MAX_FIRST_FAILURES
     hopeless = [slot for slot in used if slot.backoff.quick_failures >= most]
