@@ -70,9 +70,13 @@ def enter_epoch() -> None:
             title=session().epoch.title,
         )
     )
+    hook = sys.excepthook
     dist.init_process_group(
         BACKEND_NAME, store=_new_store(), rank=here.group.rank, world_size=here.group.size
     )
+    # PyTorch has wrapped it, to print "[rank0]: " before each line. After some epochs, a line would
+    # begin with the ranks of all of them.
+    sys.excepthook = hook
 
 
 def in_epoch() -> bool:

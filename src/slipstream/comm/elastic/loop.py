@@ -124,7 +124,7 @@ def _trained(
         except Exception as error:
             if not _is_fault(membership, error):
                 raise
-            _log.warning("a rank is lost, and the others go on: %s", error)
+            _log.info("the call ends with the epoch: %s", error)  # the engine has said why
             # Some frameworks keep the error, and so all that the function has made.
             traceback.clear_frames(error.__traceback__)
             was_fault = True
