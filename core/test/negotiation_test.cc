@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <functional>
 #include <map>
@@ -509,10 +510,17 @@ TEST(negotiation, negotiations_of_two_groups_run_side_by_side) {
   EXPECT_EQ(of_half[2], of_half[3]);
 }
 
-// ResNet-50 has 161 gradients. If rank 0 received and sent everything, it would handle 2 * 127
-// messages per round.
-TEST(negotiation, no_rank_of_128_handles_more_than_14_messages_a_round) {
-  constexpr std::uint32_t kRanks = 128;
+// With ThreadSanitizer, 128 ranks take four minutes on two cores, and stalls are reported.
+#if defined(__SANITIZE_THREAD__)
+constexpr std::uint32_t kManyRanks = 32;
+#else
+constexpr std::uint32_t kManyRanks = 128;
+#endif
+
+// ResNet-50 has 161 gradients. If rank 0 of 128 received and sent everything, it would handle
+// 2 * 127 messages per round, and not 14.
+TEST(negotiation, no_rank_of_many_handles_more_messages_a_round_than_two_per_doubling) {
+  constexpr std::uint32_t kRanks = kManyRanks, kMessages = 2 * (std::bit_width(kRanks) - 1);
   constexpr std::size_t kGradients = 161, kWords = 1 + (kGradients + 63) / 64;
   EngineOptions engine;  // otherwise so many threads are busy with heartbeats and spinning
   engine.peer_timeout = kPatience * 4;
@@ -538,9 +546,9 @@ TEST(negotiation, no_rank_of_128_handles_more_than_14_messages_a_round) {
     const NegotiationStats stats = world[rank].negotiator.stats();
     const std::uint64_t more = stats.rounds - rounds[rank];
     EXPECT_GT(more, 0U);
-    EXPECT_EQ(stats.messages - messages[rank], 14 * more);
+    EXPECT_EQ(stats.messages - messages[rank], kMessages * more);
     const std::uint64_t handled = sent(world, rank, kRanks) + received(world, rank, kRanks);
-    EXPECT_EQ(handled - bytes[rank], 14 * more * kWords * sizeof(std::uint64_t));
+    EXPECT_EQ(handled - bytes[rank], kMessages * more * kWords * sizeof(std::uint64_t));
   }
 }
 
