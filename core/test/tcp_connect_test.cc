@@ -224,7 +224,7 @@ TEST(TcpConnect, ALowerRankThatCallsAndStreamsWithoutMeasureAreRefused) {
 }
 
 TEST(TcpConnect, APeerThatOpensSomeOfItsStreamsIsGivenUp) {
-  Rank lower(identity(0, 2), {.connect_deadline = 50ms});
+  Rank lower(identity(0, 2), {.connect_deadline = 500ms});
   const RawPeer peer(identity(1, 2), 0, lower.endpoint(), [&] { lower.poll(); }, 3, 2);
   EXPECT_TRUE(poll_until({&lower}, [&] { return peer.ended(0) && peer.ended(1); }));
   EXPECT_EQ(lower.num_logged("rank 1 opened only some of its 3 streams"), 1U);
