@@ -35,9 +35,8 @@ def explain(
         typer.Argument(
             metavar="FOLDER",
             help="Folder with the records of all ranks; if it has folders of jobs, the newest job"
-            " is explained. Default: the folder that SLIPSTREAM_FLIGHT_DIR names, or"
-            " slipstream-flight.",
-            show_default=False,
+            " is explained.",
+            show_default="that of SLIPSTREAM_FLIGHT_DIR, or slipstream-flight",
         ),
     ] = None,
     as_json: AsJson = False,
