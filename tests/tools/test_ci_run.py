@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 SCRIPT = Path(__file__).parents[2] / ".ci" / "run"
-STAGES = ["setup", "check", "test", "sanitize-share", "wheel", "docs"]
+STAGES = ["setup", "check", "docs", "test", "sanitize-share", "wheel"]
 
 
 @pytest.fixture
