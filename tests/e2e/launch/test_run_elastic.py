@@ -393,6 +393,11 @@ def environment(pid: int) -> list[bytes]:
     return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
 
 
+def parent_of(pid: int) -> int:
+    """Return the parent of a process."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
 def process_of(output: str, place: str) -> int:
     """Return the number of the process that has said that it has this place."""
     return int(re.findall(rf"{place}, process (\d+)", output)[-1])
@@ -449,3 +454,60 @@ def test_a_withdrawn_process_leaves_at_its_next_commit(
     stop.touch()
     assert launch.finish() == 0, launch.errors
     assert launch.output.count("trained as rank") == 3
+
+
+@pytest.mark.slow("processes of an elastic job that are stopped")
+def test_a_stopped_process_that_the_others_have_left_behind_does_not_hold_up_the_end(
+    run: Run, tmp_path: Path
+) -> None:
+    stop = tmp_path / "stop"
+    options = ("-n", "3", "--min", "1", "--grace", "300ms")
+    launch = run(*options, "elastic_train.py", stop, environ={"SLIPSTREAM_PEER_TIMEOUT": "1"})
+    launch.wait_for("rank 0 of 3", "rank 1 of 3", "rank 2 of 3")
+    os.kill(process_of(launch.output, "rank 2 of 3"), signal.SIGSTOP)
+    launch.wait_for("rank 0 of 2", "rank 1 of 2")
+    stop.touch()
+    assert launch.finish() == 0, launch.errors
+    assert "rank 2 on localhost gets SIGTERM, because the training is over" in launch.errors
+    assert launch.descendants() == []
+
+
+@pytest.mark.slow("processes of an elastic job that are stopped")
+def test_a_process_that_waits_to_join_again_is_no_member(run: Run, tmp_path: Path) -> None:
+    """The others die before they admit it, so nobody ever would."""
+    stop, hold = tmp_path / "stop", tmp_path / "hold"
+    options = ("-n", "3", "--min", "1", "elastic_train.py", stop, f"hold={hold}")
+    launch = run(*options, environ={"SLIPSTREAM_PEER_TIMEOUT": "1"})
+    launch.wait_for("rank 0 of 3", "rank 1 of 3", "rank 2 of 3")
+    last = process_of(launch.output, "rank 2 of 3")
+    os.kill(last, signal.SIGSTOP)
+    launch.wait_for("rank 0 of 2", "rank 1 of 2")
+    hold.touch()
+    launch.wait_for("holds its commits")
+    os.kill(last, signal.SIGCONT)
+    launch.wait_for("this process joins the job again")
+    for rank in (0, 1):
+        os.kill(process_of(launch.output, f"rank {rank} of 2"), signal.SIGKILL)
+    launch.wait_for("it waits to join, and no member is left", "so the job starts again")
+    hold.unlink()
+    launch.wait_for("3 processes started; 1 to 3 may take part")
+    stop.touch()
+    assert launch.finish() == 0, launch.errors
+
+
+@pytest.mark.slow("processes of an elastic job that are stopped")
+def test_another_host_takes_the_place_of_one_whose_agent_does_not_answer(
+    run: Run, hosts: Callable[[str], Path], tmp_path: Path
+) -> None:
+    stop = tmp_path / "stop"
+    options = ("--max", "2", "--grace", "300ms", "--hosts-from", hosts("localhost:1\n127.0.0.1:1"))
+    launch = run(*options, "elastic_train.py", stop)
+    launch.wait_for("rank 0 of 2", "rank 1 of 2")
+    agent = parent_of(process_of(launch.output, r"\[127.0.0.1:\d\] +rank \d of 2"))
+    os.kill(agent, signal.SIGSTOP)
+    hosts("localhost:1\n[::1]:1")
+    launch.wait_for("slot 2 on ::1 has joined; 2 members")
+    assert "127.0.0.1 cannot be used: its agent has not ended the process of" in launch.errors
+    stop.touch()
+    assert launch.finish() == 0, launch.errors
+    assert launch.descendants() == []

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from slipstream.cluster.elastic.slots import Backoff, Slot
-from slipstream.cluster.elastic.verdict import first_failure, is_hopeless
+from slipstream.cluster.elastic.verdict import awaited_members, first_failure, is_hopeless
 from slipstream.cluster.launcher import Failure
 
 FAILURE = Failure(host="a", rank=0, reason="exit code 3", seconds=1.0, exit_code=3)
@@ -99,6 +99,15 @@ def test_one_bad_slot_does_not_end_a_job_that_runs() -> None:
     assert not is_hopeless([slot(0, 20), running], has_trained=True)
     assert is_hopeless([slot(0, 20), slot(1, 20, is_running=True)], has_trained=True)
     assert not is_hopeless([], has_trained=False)
+
+
+def test_who_was_left_behind_is_not_awaited_at_the_end() -> None:
+    ended, member, stopped, first, joining = (slot(n, is_running=n > 0) for n in range(5))
+    ended.epoch, member.epoch, stopped.epoch = 3, 3, 2
+    member.is_member = stopped.is_member = first.is_member = True
+    slots = [ended, member, stopped, first, joining]
+    assert awaited_members(slots, 0.1) == [member, stopped, first]  # its news may be on their way
+    assert awaited_members(slots, 5.0) == [member, first]
 
 
 def test_the_first_cause_is_the_earliest_failure_of_any_slot() -> None:

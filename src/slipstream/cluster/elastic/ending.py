@@ -5,6 +5,8 @@ import time
 from collections.abc import Callable
 
 from slipstream.cluster.elastic.hosts import HostPool
+from slipstream.cluster.elastic.slots import Slot
+from slipstream.cluster.elastic.verdict import NEWS_SECONDS, awaited_members
 from slipstream.cluster.launcher import MARGIN_SECONDS
 from slipstream.cluster.messages import Kill, Signal
 
@@ -28,6 +30,7 @@ class JobEnding:
         self._note = note
         self._kill_at: float | None = None
         self._give_up_at: float | None = None
+        self._finished_at = float("-inf")
 
     @property
     def signal_name(self) -> str:
@@ -36,8 +39,18 @@ class JobEnding:
 
     @property
     def deadlines(self) -> list[float]:
-        """Times at which `meet_deadlines` must be called."""
-        return [moment for moment in (self._kill_at, self._give_up_at) if moment is not None]
+        """Times at which `meet_deadlines` or `awaited_members` must be called."""
+        news_at = self._finished_at + NEWS_SECONDS
+        due = [moment for moment in (self._kill_at, self._give_up_at) if moment is not None]
+        return [*due, news_at] if time.monotonic() < news_at else due
+
+    def note_success(self) -> None:
+        """Take note that the first process has ended with 0, so that the training has ended."""
+        self._finished_at = time.monotonic()
+
+    def awaited_members(self) -> list[Slot]:
+        """Return the slots with processes that take part in the end of the training."""
+        return awaited_members(self._pool.slots, time.monotonic() - self._finished_at)
 
     def by_order(self) -> None:
         """Order all agents to end their processes, and themselves."""

@@ -171,6 +171,20 @@ class HostPool:
                 host.link.kill()
                 self._close(host, f"its agent did not answer within {self._answer_seconds:g} s")
 
+    @property
+    def end_deadlines(self) -> list[float]:
+        """Times at which `give_up_stuck` must be called."""
+        asked = [host for host in self if host.link is not None]
+        return [slot.end_by for host in asked for slot in host.running_slots if slot.is_ending]
+
+    def give_up_stuck(self) -> None:
+        """Disconnect the agents that have not ended a process in time, although it was ordered."""
+        for host in self:
+            late = [slot for slot in host.running_slots if time.monotonic() >= slot.end_by]
+            if late and host.link is not None:
+                host.link.kill()
+                self._close(host, f"its agent has not ended the process of {late[0].who}")
+
     def order(self, message: Message) -> None:
         """Send an order to all agents that have answered."""
         for host in self:

@@ -187,6 +187,7 @@ class _ElasticLauncher:
     def _reconcile(self) -> None:
         now = time.monotonic()
         self._mind_reader()
+        self._pool.give_up_stuck()
         if self._phase in (_Phase.GATHERING, _Phase.RUNNING):
             self._ask_script()
             self._pool.connect(self._options.max_ranks)
@@ -212,7 +213,7 @@ class _ElasticLauncher:
 
     def _seconds_to_deadline(self) -> float | None:
         now = time.monotonic()
-        times = self._ending.deadlines
+        times = self._ending.deadlines + self._pool.end_deadlines
         if self._phase in (_Phase.GATHERING, _Phase.RUNNING):
             times += [slot.start_at for slot in self._used if not slot.is_running]
             times += [self._script.due_at] if self._script is not None else []
@@ -368,6 +369,9 @@ class _ElasticLauncher:
             reason = f"the members have changed more than {most} times (--max-changes)"
             self._fail(slot.host, reason, exit_code=TOO_MANY_CHANGES)
         self._reports_members = True
+        if epoch == 0:  # it has lost its epoch, and waits to join another one
+            slot.is_member = False
+            return
         slot.enter(epoch, time.monotonic())
         if not slot.is_member:
             slot.is_member = True
@@ -453,7 +457,7 @@ class _ElasticLauncher:
         for slot in slots:
             link = self._pool.host_of(slot).link
             if link is not None and not slot.is_ending:
-                slot.is_ending = True
+                slot.order_end(time.monotonic(), self._job.grace_seconds)
                 link.send(EndSlot(local_rank=slot.local_rank))
                 grace = self._job.grace_seconds
                 self._display.note(f"{slot.who} gets SIGTERM, because {why}; it has {grace:g} s")
@@ -463,6 +467,7 @@ class _ElasticLauncher:
     def _take_success(self, slot: Slot) -> None:
         if self._phase is not _Phase.FINISHING:
             self._phase = _Phase.FINISHING
+            self._ending.note_success()
             self._display.note(
                 f"{slot.who} has finished, so no process starts any more{self._count()}"
             )
@@ -483,7 +488,7 @@ class _ElasticLauncher:
         running = self._running
         if not running:
             self._end_all()
-        elif not any(slot.is_member for slot in running):
+        elif not self._ending.awaited_members():
             self._order_ends(running, "the training is over")
 
     # ---- failure ----

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from slipstream.cluster.launcher import Failure
+from slipstream.cluster.launcher import MARGIN_SECONDS, Failure
 
 # All chosen by hand. A process that fails before it has trained for QUICK_SECONDS was of no use.
 QUICK_SECONDS = 5.0
@@ -57,6 +57,8 @@ class Slot:
         started_at: Time of the last start, on the monotonic clock.
         entered_at: Time at which the slot's process entered its first epoch; 0 before.
         start_at: Earliest time of the next start.
+        end_by: Time until which the agent must have reported the end of the slot's process; inf if
+            the process was not ordered to end.
         failure: First failure in the slot since a process ran well in it, or None.
     """
 
@@ -73,6 +75,7 @@ class Slot:
     started_at: float = 0.0
     entered_at: float = 0.0
     start_at: float = 0.0
+    end_by: float = float("inf")
     failure: Failure | None = None
     backoff: Backoff = field(default_factory=Backoff)
 
@@ -89,7 +92,13 @@ class Slot:
         self.is_member = rank is not None
         self.is_running = True
         self.is_ending = False
+        self.end_by = float("inf")
         self.started_at = now
+
+    def order_end(self, now: float, grace_seconds: float) -> None:
+        """Take note that the process is ordered to end, with a time between SIGTERM and SIGKILL."""
+        self.is_ending = True
+        self.end_by = now + grace_seconds + MARGIN_SECONDS
 
     def enter(self, epoch: int, now: float) -> None:
         """Take note that the process has entered an epoch."""

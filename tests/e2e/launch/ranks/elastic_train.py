@@ -1,7 +1,8 @@
 """Train with slipstream.comm.elastic until the file of the first argument is there.
 
 Each rank adds the mean of ones to its weights, so the weights count the steps. It says its place
-whenever that has changed. With `late`, a process that joined ends a second after the others.
+whenever that has changed. With `late`, a process that joined ends a second after the others. With
+`hold=FILE`, there is no commit as long as the file is there.
 """
 
 import os
@@ -15,6 +16,7 @@ from slipstream import comm
 from slipstream.comm import elastic
 
 stop = Path(sys.argv[1])
+hold = next((Path(each[5:]) for each in sys.argv if each.startswith("hold=")), None)
 state = elastic.ObjectState(weights=np.zeros(1), steps=0, is_over=False)
 
 
@@ -28,7 +30,10 @@ def train(state: elastic.ObjectState) -> None:
         state.steps += 1
         state.is_over = bool(sums[1])
         time.sleep(0.01)
-        state.commit()
+        if hold is None or not comm.allreduce(np.array([hold.exists()]), "max")[0]:
+            state.commit()
+        elif state.steps % 10 == 0:
+            print("holds its commits", flush=True)
 
 
 train(state)
