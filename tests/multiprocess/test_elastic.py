@@ -54,6 +54,18 @@ def test_survivors_go_on_in_the_same_processes(
         assert len({report["pid"] for report in reports(output)}) == 1
 
 
+def test_children_of_a_dead_rank_do_not_make_it_look_alive(start: Start, ports: list[int]) -> None:
+    """One of two ranks goes on only if nobody listens at the address of the other one."""
+    of_rank = {0: slot(ports, 0, ELASTIC_FORKS="1"), 1: slot(ports, 1)}
+    job = start(2, "elastic.py", LONG, of_rank=of_rank)
+    for rank in job.ranks:
+        rank.wait_for('"epoch": 1')
+    job.ranks[0].signal(signal.SIGKILL)
+    killed = time.monotonic()
+    wait_for_epoch(job, 2, [1])
+    assert time.monotonic() - killed < 20
+
+
 @pytest.mark.slow("ranks that join")
 def test_new_ranks_join_at_a_commit_and_get_the_state(start: Start, ports: list[int]) -> None:
     job = begin(start, ports, 2, "400")
@@ -64,6 +76,17 @@ def test_new_ranks_join_at_a_commit_and_get_the_state(start: Start, ports: list[
         assert reports(output)[-1]["done"] == 400
         assert reports(output)[-1]["size"] == 4
     assert reports(outputs[2])[0]["step"] > 0
+
+
+@pytest.mark.slow("ranks that join")
+def test_ranks_that_have_joined_take_part_in_a_second_training(
+    start: Start, ports: list[int]
+) -> None:
+    job = begin(start, ports, 2, "800", ELASTIC_RUNS="2")
+    job.add(slot(ports, 2, SLIPSTREAM_JOINS="1", ELASTIC_RUNS="2"))
+    for output in job.finish():
+        done = [report for report in reports(output) if "done" in report]
+        assert [(report["done"], report["size"]) for report in done] == [(800, 3), (800, 3)]
 
 
 @pytest.mark.slow("ranks that join")
@@ -100,6 +123,33 @@ def test_a_stopped_rank_is_fenced_and_joins_again(
     job.ranks[victim].signal(signal.SIGCONT)
     wait_for_epoch(job, 3, range(3))
     assert {reports(rank.output)[-1]["size"] for rank in job.ranks} == {3}
+
+
+@pytest.mark.slow("ranks that leave or stop")
+def test_a_stopped_rank_ends_well_if_the_training_ends_while_it_waits(
+    start: Start, ports: list[int]
+) -> None:
+    environ = {"SLIPSTREAM_PEER_TIMEOUT": "1", "ELASTIC_RESTS": "5"}
+    job = begin(start, ports, 3, "300", **environ)
+    job.ranks[2].signal(signal.SIGSTOP)
+    for rank in job.ranks[:2]:
+        rank.wait_for('"rests"')
+    job.ranks[2].signal(signal.SIGCONT)
+    outputs = job.finish()
+    assert "the training has ended" in outputs[2]
+
+
+@pytest.mark.slow("ranks that leave or stop")
+def test_a_stopped_rank_leaves_while_it_waits_to_join_again(start: Start, ports: list[int]) -> None:
+    environ = {"SLIPSTREAM_PEER_TIMEOUT": "1", "ELASTIC_RESTS": "20"}
+    job = begin(start, ports, 3, "300", **environ)
+    job.ranks[2].signal(signal.SIGSTOP)
+    for rank in job.ranks[:2]:
+        rank.wait_for('"rests"')
+    job.ranks[2].signal(signal.SIGCONT)
+    job.ranks[2].wait_for("this process joins the job again")
+    job.ranks[2].signal(signal.SIGTERM)
+    assert job.ranks[2].process.wait(10) == 143
 
 
 @pytest.mark.slow("smallest number of ranks")
@@ -152,6 +202,17 @@ def test_a_joiner_does_not_go_on_from_the_beginning_if_all_that_had_the_state_di
     assert joiner.process.wait(60) == 1
     assert "all ranks that had the state of the training are lost" in joiner.output
     assert not reports(joiner.output)  # it never began
+    job.finish(0, 1)
+
+
+def test_a_joiner_goes_on_as_a_member_if_another_member_is_lost_before_they_meet(
+    start: Start, ports: list[int]
+) -> None:
+    """It waited for ten minutes for a member that could admit it, and the launcher with it."""
+    job = begin(start, ports, 1, LONG, ELASTIC_DIES_AT="rank 0 of 2 in epoch 2")
+    joiner = job.add(slot(ports, 1, SLIPSTREAM_JOINS="1"))
+    assert joiner.process.wait(60) == 1
+    assert "all ranks that had the state of the training are lost" in joiner.output
     job.finish(0, 1)
 
 

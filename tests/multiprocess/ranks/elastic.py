@@ -20,6 +20,10 @@ STEPS = int(sys.argv[1])
 FAILS_AT = int(os.environ.get("ELASTIC_FAILS_AT", "-1"))
 IN_RESET = os.environ.get("ELASTIC_IN_RESET", "")  # "die" or "commit"
 SAVES_AT_10 = int(os.environ.get("ELASTIC_SAVES_AT_10", "0"))
+DIES_AT = os.environ.get("ELASTIC_DIES_AT", "")  # words of the log
+RESTS = float(os.environ.get("ELASTIC_RESTS", "0"))  # seconds after the last step
+FORKS = "ELASTIC_FORKS" in os.environ
+RUNS = int(os.environ.get("ELASTIC_RUNS", "1"))
 STEP_SECONDS = 0.005
 
 
@@ -27,8 +31,19 @@ def report(**values: object) -> None:
     print(json.dumps({"pid": os.getpid(), "rank": comm.rank(), "size": comm.size()} | values))
 
 
+class DyingHandler(logging.Handler):
+    """Kill this process when certain words are logged."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if DIES_AT and DIES_AT in record.getMessage():
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
 @elastic.run
 def train(state: elastic.ObjectState) -> None:
+    if FORKS and state.step == 0 and os.fork() == 0:  # as the workers of a data loader are made
+        time.sleep(60)
+        os._exit(0)
     report(step=state.step, epoch=elastic.session().epoch.number)
     while state.step < STEPS:
         gradient = np.ones(1000)
@@ -41,10 +56,19 @@ def train(state: elastic.ObjectState) -> None:
         for _ in range(SAVES_AT_10 if state.step == 10 else 0):
             state.save()
         state.commit()
+    if RESTS:
+        report(rests=RESTS)
+        time.sleep(RESTS)
 
 
 def main() -> None:
     logging.basicConfig(level=logging.INFO)
+    logging.getLogger().addHandler(DyingHandler())
+    for _ in range(RUNS):
+        run()
+
+
+def run() -> None:
     state = elastic.ObjectState(weights=np.zeros(1000), step=0)
     if IN_RESET == "die":
         state.register_reset_callbacks([lambda: os.kill(os.getpid(), signal.SIGKILL)])

@@ -95,6 +95,27 @@ def test_nobody_is_sent_to_a_member_that_sends_this_one_away(begun: ElasticSessi
         other.close()
 
 
+def test_a_member_whose_connection_broke_before_the_decision_is_told_again(
+    begun: ElasticSession,
+) -> None:
+    """The others are in the next epoch already, and wait for it there."""
+    other = JobMember(uid="member 1", host="here", address="127.0.0.1:1")
+    before = Epoch(number=1, nonce="before", members=(begun.me, other))
+    begun.epoch = Epoch.after(1, before.members)
+    begun._nonces = {before.nonce, begun.epoch.nonce}
+    deadline = time.monotonic() + 5.0
+
+    def look() -> None:
+        assert time.monotonic() < deadline, "nothing was heard"
+
+    with Conversation(begun.me.place, begun._key, 5.0) as conversation:
+        wish = {"ask": "survive", "member": other, "epoch": before}
+        conversation.say({**wish, "lost": [], "leaves": False})
+        decision = conversation.decision(look)
+    assert isinstance(decision, Formed)
+    assert (decision.epoch, decision.keeps) == (begun.epoch, True)
+
+
 def test_a_member_that_dies_before_it_has_connected_delays_the_others_shortly(
     begun: ElasticSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

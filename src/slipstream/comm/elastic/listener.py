@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import selectors
 import socket
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -92,6 +94,7 @@ class MemberListener:
         self._visitors: list[Arrival] = []  # guarded by _changed
         self._num_refusals = 0
         self._open = True
+        _listeners.add(self)
         self._thread = threading.Thread(target=self._serve, name="slipstream-members", daemon=True)
         self._thread.start()
 
@@ -123,6 +126,12 @@ class MemberListener:
         """Send what is to be sent, close all connections and end the thread; blocks shortly."""
         self._do(self._end)
         self._thread.join()
+
+    def close_in_child(self) -> None:
+        """Close the sockets of a forked child, which would outlive this process and look alive."""
+        self._door.server.close()
+        for visitor in self._visitors:
+            visitor.connection.close()
 
     def _do(self, task: Callable[[], None]) -> None:
         self._tasks.append(task)
@@ -236,6 +245,17 @@ class MemberListener:
             self._changed.notify_all()
         if why and visitor.kind:
             _log.debug("%s no longer waits: %s", visitor.name, why)
+
+
+_listeners: weakref.WeakSet[MemberListener] = weakref.WeakSet()
+
+
+def _close_in_child() -> None:
+    for listener in _listeners:
+        listener.close_in_child()
+
+
+os.register_at_fork(after_in_child=_close_in_child)
 
 
 def _listen(host: str, port: int) -> socket.socket:

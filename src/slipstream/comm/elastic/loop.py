@@ -15,7 +15,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 import numpy as np
 
 from slipstream.comm import worlds
-from slipstream.comm.elastic.formation import LeftError
+from slipstream.comm.elastic.formation import LeftError, OverError
 from slipstream.comm.elastic.session import (
     ElasticSession,
     MembershipChanged,
@@ -141,11 +141,11 @@ def _changed(
     before()
     try:
         membership.reform(admits=not was_fault)
-    except LeftError as left:
-        _log.info("%s", left)
+    except (LeftError, OverError) as end:
+        _log.info("%s", end)
         end_session(is_over=False)
         worlds.shutdown()
-        sys.exit(LEFT_EXIT_CODE)
+        sys.exit(LEFT_EXIT_CODE if isinstance(end, LeftError) else 0)
     return _is_settled(membership, state, was_fault=was_fault, after=after)
 
 

@@ -111,6 +111,7 @@ class ElasticSession:
         self.is_untrained = False  # whether it is one of the first, and nobody has trained yet
         # Functions that are called, in any thread, when this rank learns of a reason to change.
         self.listeners: list[Callable[[], None]] = []
+        self._nonces: set[str] = set()  # of the epochs that the present engine has had
         self._following: JobMember | None = None
         self._leaving = threading.Event()
         self._leavers: set[str] = set()  # members that have said that they want to leave
@@ -138,25 +139,33 @@ class ElasticSession:
 
         Raises:
             PeerTimeoutError: no member has admitted this process in time.
+            LeftError: this process was asked to leave while it waited.
             OverError: the training has ended.
         """
         self._following = None
         deadline = time.monotonic() + FORM_SECONDS
         for place in self._places(deadline):
             try:
+                self._leave_if_asked()
                 with Conversation(place, self._key, _CONTACT_SECONDS) as conversation:
                     conversation.say({"ask": "join", "member": self.me})
-                    decision = conversation.decision(lambda: None)
+                    decision = conversation.decision(self._leave_if_asked)
                     if isinstance(decision, JobMember):
                         self._following = decision
                     else:
                         self._move_to(decision)
                         return
-            except OverError:
+            except (LeftError, OverError):
                 raise
             except SlipstreamError as error:
+                if self.epoch.has(self.me.uid):  # a member of the new epoch was lost at once
+                    return self.reform(admits=False)
                 _log.debug("this process cannot join yet at %s:%d: %s", *place, error)
                 time.sleep(_PAUSE_SECONDS)
+
+    def _leave_if_asked(self) -> None:
+        if self._leaving.is_set():
+            raise LeftError("this process has left while it waited to join the job again")
 
     def _places(self, deadline: float) -> Iterator[tuple[str, int]]:
         """Yield where members may be found, over and over; first the one that another named."""
@@ -299,6 +308,7 @@ class ElasticSession:
         keeps = worlds.is_initialized() and worlds.current_world().engine is world.engine
         is_first = self.num_changes == 0
         worlds.adopt(world)
+        self._nonces = {*(self._nonces if keeps else ()), epoch.nonce}
         self.epoch = epoch
         view = EpochView(
             number=epoch.number,
@@ -326,6 +336,7 @@ class ElasticSession:
         self.epoch = Epoch(number=self.epoch.number, nonce="", members=tuple(others))
         self._listener.answer_again()  # those that follow this process find another leader
         worlds.shutdown()
+        announce_epoch(self._settings, 0)
 
     def _lost(self) -> set[str]:
         here = worlds.current_world()
@@ -445,10 +456,7 @@ class ElasticSession:
             case "survive" if not self.epoch.has(self.me.uid):
                 return {"say": "elsewhere"}
             case "survive":
-                theirs: Epoch = arrival.wish["epoch"]
-                if theirs.number < self.epoch.number and not self.epoch.has(arrival.member.uid):
-                    return {"say": "out", "why": "the others have gone on without this rank"}
-                return self._direction()
+                return self._answer_survivor(arrival)
             case "join" if self._is_over:
                 return {"say": "over"}
             case "join" if not self.epoch.has(self.me.uid):
@@ -460,6 +468,17 @@ class ElasticSession:
                 return direction
             case _:
                 return {"say": "out", "why": f"{arrival.kind!r} is no wish of a member"}
+
+    def _answer_survivor(self, arrival: Arrival) -> dict[str, object] | None:
+        theirs: Epoch = arrival.wish["epoch"]
+        if theirs.number < self.epoch.number:
+            if not self.epoch.has(arrival.member.uid):
+                return {"say": "out", "why": "the others have gone on without this rank"}
+            if (
+                theirs.nonce in self._nonces
+            ):  # it has not heard of the decision, and all wait for it
+                return {"say": "form", "epoch": self.epoch, "keeps": True}
+        return self._direction()
 
     def _direction(self, leader: JobMember | None = None) -> dict[str, object] | None:
         leader = self._following or leader
@@ -498,7 +517,7 @@ def session() -> ElasticSession:
     global _session
     if _session is None:
         settings = Settings.from_environment()
-        if settings.joins:
+        if settings.joins and not worlds.is_initialized():
             return join_job(settings)
         worlds.init(settings)
         begun = ElasticSession(settings, detect_launcher())
