@@ -102,6 +102,23 @@ def test_a_scheduler_keeps_its_optimizer() -> None:
     assert state.scheduler is scheduler
 
 
+def test_what_a_scheduler_has_done_after_the_check_is_taken_back() -> None:
+    """An epoch has ended, and a fault hits its validation; each decay must be applied once."""
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=1.0)
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, gamma=0.5)
+    state = hvd.elastic.TorchState(optimizer=optimizer, scheduler=scheduler)
+    optimizer.step()
+    state.note()
+    for _ in range(2):  # what return_to_note() has set must be no part of the copy
+        scheduler.step()
+        assert state.is_as_noted()
+        state.return_to_note()
+        assert scheduler.last_epoch == 0
+        assert optimizer.param_groups[0]["lr"] == 1.0
+    optimizer.add_param_group({"params": [torch.nn.Parameter(torch.ones(1))]})
+    assert not state.is_as_noted()
+
+
 def test_gradients_in_flight_are_forgotten_when_the_state_is_sent() -> None:
     model = torch.nn.Linear(1, 1)
     base = torch.optim.SGD(model.parameters(), lr=1.0)

@@ -110,7 +110,20 @@ class OptimizerStateHandler(CopyingHandler):
 
     def trace(self) -> Any:
         """Return the number of steps; fused ones do not change the versions of parameters."""
-        return self._num_steps
+        return self._num_steps, len(self.value.param_groups)
+
+    def options(self) -> list[dict[str, Any]]:
+        """Return copies of the options of each group of parameters, such as the learning rate."""
+        groups: list[dict[str, Any]] = self.value.param_groups
+        return [
+            {name: copy.deepcopy(option) for name, option in group.items() if name != "params"}
+            for group in groups
+        ]
+
+    def set_options(self, options: list[dict[str, Any]]) -> None:
+        """Set the options of each group to copies of those that options() has returned."""
+        for group, kept in zip(self.value.param_groups, options, strict=True):
+            group.update(copy.deepcopy(kept))
 
     def _count_steps(self) -> None:
         def count(*_: Any) -> None:

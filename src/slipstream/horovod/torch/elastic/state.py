@@ -36,7 +36,7 @@ class TorchState(ObjectState):
     def __init__(self, model: Any = None, optimizer: Any = None, **kwargs: Any) -> None:
         values = {**kwargs, "model": model, "optimizer": optimizer}
         self._handlers: dict[str, StateHandler] = {}
-        self._noted: tuple[list[Any], Any, dict[str, Any]] | None = None
+        self._noted: tuple[list[Any], Any, dict[str, Any], list[Any]] | None = None
         for name, value in values.items():
             handler = _handler_for(value)
             if handler is not None:
@@ -87,7 +87,8 @@ class TorchState(ObjectState):
     def note(self) -> None:
         """Take note of the versions of models and optimizers, and copy all other values."""
         small = {name: each.capture() for name, each in self._small_handlers()}
-        self._noted = self._traces(), super().capture(), small
+        options = [handler.options() for handler in self._optimizers()]
+        self._noted = self._traces(), super().capture(), small, options
 
     def is_as_noted(self) -> bool:
         """Return whether no step has changed the models and optimizers since note()."""
@@ -96,18 +97,25 @@ class TorchState(ObjectState):
         )
 
     def return_to_note(self) -> None:
-        """Set all values but models and optimizers to those at note()."""
+        """Set all values, and the options of optimizers, to those at note().
+
+        A scheduler may have made its step before the fault, which changes learning rates.
+        """
         assert self._noted is not None, "is_as_noted() was true"
-        _, values, small = self._noted
+        _, values, small, options = self._noted
         for name, handler in self._small_handlers():
             handler.apply(small[name])
-        for handler in self._handlers.values():
-            if isinstance(handler, OptimizerStateHandler):
-                handler.forget_gradients()
+        for optimizer, kept in zip(self._optimizers(), options, strict=True):
+            optimizer.set_options(kept)
+            optimizer.forget_gradients()
         super().apply(values)
 
     def _traces(self) -> list[Any]:
         return [handler.trace() for handler in self._handlers.values()]
+
+    def _optimizers(self) -> list[OptimizerStateHandler]:
+        handlers = self._handlers.values()
+        return [handler for handler in handlers if isinstance(handler, OptimizerStateHandler)]
 
     def _small_handlers(self) -> list[tuple[str, CopyingHandler]]:
         """Return the handlers of objects that have no large tensors."""
