@@ -47,6 +47,11 @@ def epoch_crash_path(folder: Path, epoch: str, rank: int) -> Path:
     return folder / f"{epoch}.rank-{rank:04}.crash.txt"
 
 
+def epoch_of_crash(path: Path) -> Path:
+    """Return the folder of the epoch beside which the file of a crash lies."""
+    return path.with_name(path.name.partition(".rank-")[0])
+
+
 def launcher_path(folder: Path) -> Path:
     """Return the path of the file in which the launcher states how the ranks ended."""
     return folder / LAUNCHER

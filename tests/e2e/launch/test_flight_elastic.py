@@ -70,6 +70,24 @@ def test_each_fault_has_an_account(
 
 
 @pytest.mark.slow("records of an elastic job")
+def test_a_crash_that_nobody_survives_has_an_account(
+    run: Run, tmp_path: Path, wait_until: Callable[..., None]
+) -> None:
+    launch = run("--min", "1", "--max", "1", "elastic_faults.py", tmp_path)
+    wait_until(lambda: len(members(launch, 1)) == 1)
+    (tmp_path / "crash.0").touch()
+    launch.wait_for("no member is left, so the job starts again")
+    (tmp_path / "stop").touch()
+    assert launch.finish() == 0, launch.errors
+    (line,) = (line for line in launch.errors.splitlines() if line.startswith(WENT_ON))
+    told = explained(Path(line.removeprefix(WENT_ON)))
+    assert told["kind"] == "crashed"
+    assert told["ranks_at_fault"] == [0]
+    assert "elastic_faults.py" in told["headline"]
+    assert any("string_at" in each for each in told["details"])
+
+
+@pytest.mark.slow("records of an elastic job")
 def test_changes_without_a_fault_leave_nothing(
     run: Run, tmp_path: Path, wait_until: Callable[..., None]
 ) -> None:

@@ -14,7 +14,7 @@ from slipstream.cluster.launcher import Failure
 from slipstream.cluster.lines import NUM_LAST_LINES
 from slipstream.errors import reason_of
 from slipstream.flight.codec import as_json
-from slipstream.flight.files import drop_excess, epoch_folders, launcher_path
+from slipstream.flight.files import drop_excess, epoch_folders, epoch_of_crash, launcher_path
 from slipstream.flight.launcher import LauncherRecord, RankEnd
 
 # Ends of processes that are remembered: the first ones and the newest ones.
@@ -92,6 +92,8 @@ class ElasticFlightLog(FlightLog):
 
     def finished(self, failure: Failure | None) -> None:
         """Write `launcher.json` if there were faults, and say how to read the records."""
+        self._remove_empty_files()
+        self._make_folders_of_crashes()
         if epoch_folders(self._folder) or any(self._folder.glob("rank-*.json")):
             self._try_to_drop()
             self._write(failure)
@@ -120,6 +122,11 @@ class ElasticFlightLog(FlightLog):
         for path in self._folder.glob("*.crash.txt"):
             if path.stat().st_size == 0:
                 path.unlink(missing_ok=True)
+
+    def _make_folders_of_crashes(self) -> None:
+        """Make the folders of epochs of which no rank is left that could write a record."""
+        for path in self._folder.glob("epoch-*.rank-*.crash.txt"):
+            epoch_of_crash(path).mkdir(exist_ok=True)
 
     def _try_to_drop(self) -> None:
         try:

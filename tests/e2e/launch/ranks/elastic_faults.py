@@ -1,8 +1,10 @@
 """Train until the folder of the first argument has the file `stop`; other files order faults.
 
-`raise` in a file's name lets the rank with this number raise an exception, once: `raise.0`.
+`raise` in a file's name lets the rank with this number raise an exception, once: `raise.0`. `crash`
+lets it crash in native code.
 """
 
+import ctypes
 import os
 import sys
 import time
@@ -22,6 +24,10 @@ def read_sample() -> None:
     if order.exists():
         order.unlink()
         raise ValueError("bad sample 17")
+    order = folder / f"crash.{comm.rank()}"
+    if order.exists():
+        order.unlink()
+        ctypes.string_at(0)
 
 
 @elastic.run
