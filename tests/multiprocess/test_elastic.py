@@ -87,6 +87,8 @@ def test_ranks_that_have_joined_take_part_in_a_second_training(
     for output in job.finish():
         done = [report for report in reports(output) if "done" in report]
         assert [(report["done"], report["size"]) for report in done] == [(800, 3), (800, 3)]
+        epochs = [report["epoch"] for report in reports(output) if "epoch" in report]
+        assert epochs == sorted(set(epochs))
 
 
 @pytest.mark.slow("ranks that join")

@@ -122,8 +122,13 @@ class ElasticSession:
 
     # ---- the ways into the job ----
 
-    def found(self) -> None:
-        """Tell all ranks of the world who this process is; every rank must call this method."""
+    def found(self, after: int = 0) -> None:
+        """Tell all ranks of the world who this process is; every rank must call this method.
+
+        Args:
+            after: Number of the last epoch of an earlier training of these ranks; 0 (the default)
+                if there was none.
+        """
         group = worlds.world()
         mine = np.frombuffer(encode({"member": self.me}), np.uint8)
         sizes = group.all_gather(np.array([mine.size]), name="elastic members")[:, 0]
@@ -132,7 +137,8 @@ class ElasticSession:
         members = tuple(decode(part.tobytes())["member"] for part in parts)
         digest = hashlib.sha256(gathered.tobytes()).hexdigest()[:32]
         self.is_untrained = True
-        self._enter(Epoch(number=1, nonce=digest, members=members), worlds.current_world())
+        epoch = Epoch(number=after + 1, nonce=digest, members=members)
+        self._enter(epoch, worlds.current_world())
 
     def join(self) -> None:
         """Become a member of a job that runs; block until the members admit this process.
@@ -502,6 +508,7 @@ def _reachable(settings: Settings, towards: str) -> tuple[str, str]:
 
 
 _session: ElasticSession | None = None
+_last_number = 0  # of the last epoch of the training before
 
 
 def session() -> ElasticSession:
@@ -521,7 +528,7 @@ def session() -> ElasticSession:
             return join_job(settings)
         worlds.init(settings)
         begun = ElasticSession(settings, detect_launcher())
-        begun.found()
+        begun.found(after=_last_number)
         _session = begun
     return _session
 
@@ -558,7 +565,8 @@ def join_job(settings: Settings) -> ElasticSession:
 
 def end_session(*, is_over: bool) -> None:
     """End this process's membership, if there is one; see `ElasticSession.close`."""
-    global _session
+    global _session, _last_number
     if _session is not None:
+        _last_number = _session.epoch.number
         _session.close(is_over=is_over)
         _session = None
