@@ -4,19 +4,21 @@
 
 A stranger opens 1,000 connections a second to all ports of the job (engines and members), and
 sends garbage, oversized headers, recorded handshakes, and handshakes with another key; 100
-connections for each port stay half open and send a byte a second. Times with and without the
-stranger alternate. Nobody may be accepted, every sum must be right, memory must be flat, and the
-attack may cost 5 % of the job's CPU seconds at most.
+connections for each port stay half open and send a byte a second. Nobody may be accepted, every sum
+must be right, memory must be flat, and the attack may cost 5 % of the job's CPU seconds at most.
 
-On a machine that does other things too, the job makes fewer steps and the stranger opens fewer
-connections than they should. So the cost is computed from the CPU seconds of a step without an
-attack, and of a connection beside them: both are medians of all rounds, and the ratio is that at
-the full pace of both.
+The stranger itself takes most of a core of this machine, and a step costs more beside it, whomever
+it attacks. So times in which it attacks the job alternate with times in which it attacks a decoy,
+and with quiet ones. On a machine that does other things too, the job makes fewer steps and the
+stranger opens fewer connections than they should. So the cost is computed from the CPU seconds of a
+step beside the decoy, and of a connection to the job: both are medians of all rounds, and the ratio
+is that at the full pace of both.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import random
@@ -28,7 +30,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -257,6 +259,18 @@ def attack(folder: Path, plan: dict[str, Any]) -> dict[str, int]:
     return json.loads(output)
 
 
+@contextlib.contextmanager
+def decoy(num_ports: int) -> Iterator[list[list[Any]]]:
+    """Serve ports of no job; yield their addresses."""
+    command = [sys.executable, str(HERE / "decoy.py"), str(num_ports)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield json.loads(process.stdout.readline())
+        finally:
+            process.kill()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Used:
     """What the job used and did in a time."""
@@ -271,7 +285,7 @@ class Used:
         return f"{cpu:.3f} CPU s/s, {pace:.1f} steps/s"
 
 
-def measure(job: Attacked, seconds: float, during: Callable[[], None]) -> Used:
+def measure(job: Attacked, seconds: float, during: Callable[[], object]) -> Used:
     """Return what the job uses during a call, and until `seconds` have passed."""
     begin, used, steps = time.monotonic(), job.cpu_seconds(), job.steps()
     during()
@@ -294,8 +308,8 @@ class Costs:
     memory: list[int] = field(default_factory=list)
     connections: int = 0
 
-    def add(self, quiet: Used, attacked: Used, connections: int) -> None:
-        self.of_step.append(quiet.cpu_seconds / max(1, quiet.steps))
+    def add(self, beside: Used, attacked: Used, connections: int) -> None:
+        self.of_step.append(beside.cpu_seconds / max(1, beside.steps))
         extra = attacked.cpu_seconds - attacked.steps * self.of_step[-1]
         self.of_connection.append(extra / max(1, connections))
         self.connections += connections
@@ -332,13 +346,17 @@ def run(options: argparse.Namespace, folder: Path) -> None:
 def one_round(job: Attacked, folder: Path, plan: dict[str, Any], costs: Costs) -> None:
     outcome: dict[str, int] = {}
     quiet = measure(job, plan["seconds"], lambda: None)
+    with decoy(len(plan["ports"])) as ports:
+        elsewhere = plan | {"ports": ports}
+        beside = measure(job, plan["seconds"], lambda: attack(folder, elsewhere))
     attacked = measure(job, plan["seconds"], lambda: outcome.update(attack(folder, plan)))
     if outcome["most_answered"] > ANSWER_BYTES:
         raise StrangersError(f"a stranger was accepted: {outcome}")
-    costs.add(quiet, attacked, outcome["count"])
+    costs.add(beside, attacked, outcome["count"])
     costs.memory.append(job.memory())
     print(
-        f"quiet {quiet.text}; attacked {attacked.text}, {outcome['count']} connections of"
+        f"quiet {quiet.text}; beside an attack {beside.text}; attacked {attacked.text},"
+        f" {outcome['count']} connections of"
         f" {1e6 * costs.of_connection[-1]:.0f} us; {costs.memory[-1] >> 20} MiB",
         flush=True,
     )
