@@ -10,6 +10,7 @@ from slipstream.cluster.ports import find_free_port_pair
 from slipstream.comm.elastic.epoch import Epoch, JobMember
 from slipstream.comm.elastic.formation import (
     Conversation,
+    OutError,
     Patience,
     Standing,
     TooFewRanksError,
@@ -87,6 +88,35 @@ def test_a_lost_member_is_sent_away_while_others_are_waited_for() -> None:
             waiting.decision(soon(5.0))
     finally:
         listener.close()
+
+
+@pytest.mark.parametrize("met", [True, False])
+def test_a_leader_that_decided_too_late_learns_of_the_epoch_of_the_others(met: bool) -> None:
+    """It was stopped while it decided. Their epoch has the number of its own."""
+    key = b"k" * 32
+    listener = MemberListener(key, "127.0.0.1", 0, lambda _: None)
+    me, port = member(0, listener.port), 0
+    who = {"say": "me", "number": 2, "nonce": "of the others", "met": met}
+    other = MemberListener(key, "127.0.0.1", port, lambda _: {**who, "member": member(1, 1)})
+    members = (me, member(1, other.port), member(2, other.port))
+    standing = Standing(
+        me=me,
+        epoch=Epoch(number=2, nonce="of this one", members=members),
+        lost=lambda: {"member 1", "member 2"},
+        leaves=False,
+        admits=False,
+        min_ranks=1,
+        max_ranks=3,
+        expected=lambda: (),
+        whole_hosts=False,
+        patience=Patience(2.0),
+    )
+    try:
+        with pytest.raises(OutError if met else TooFewRanksError):
+            Leader(standing, listener, key).form()
+    finally:
+        listener.close()
+        other.close()
 
 
 @pytest.fixture

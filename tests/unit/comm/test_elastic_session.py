@@ -4,7 +4,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -14,6 +14,7 @@ from slipstream.comm.elastic.epoch import Epoch, JobMember
 from slipstream.comm.elastic.formation import (
     Conversation,
     Formed,
+    OutError,
     Patience,
     Standing,
     UnreachableError,
@@ -40,6 +41,16 @@ def begun() -> Iterator[ElasticSession]:
     session = ElasticSession(settings, detect_launcher({}))
     yield session
     session.close(is_over=False)
+
+
+def soon(seconds: float) -> Callable[[], None]:
+    """Return a function that fails when called after some seconds."""
+    deadline = time.monotonic() + seconds
+
+    def look() -> None:
+        assert time.monotonic() < deadline, "nothing was heard"
+
+    return look
 
 
 def looks_for_the_leader(session: ElasticSession, first_port: int, error: str) -> None:
@@ -103,17 +114,24 @@ def test_a_member_whose_connection_broke_before_the_decision_is_told_again(
     before = Epoch(number=1, nonce="before", members=(begun.me, other))
     begun.epoch = Epoch.after(1, before.members)
     begun._nonces = {before.nonce, begun.epoch.nonce}
-    deadline = time.monotonic() + 5.0
-
-    def look() -> None:
-        assert time.monotonic() < deadline, "nothing was heard"
-
     with Conversation(begun.me.place, begun._key, 5.0) as conversation:
         wish = {"ask": "survive", "member": other, "epoch": before}
         conversation.say({**wish, "lost": [], "leaves": False})
-        decision = conversation.decision(look)
+        decision = conversation.decision(soon(5.0))
     assert isinstance(decision, Formed)
     assert (decision.epoch, decision.keeps) == (begun.epoch, True)
+
+
+def test_a_member_of_another_epoch_with_the_same_number_is_sent_out(begun: ElasticSession) -> None:
+    other = JobMember(uid="member 1", host="here", address="127.0.0.1:1")
+    begun.epoch = Epoch(number=2, nonce="of the others", members=(begun.me,))
+    begun._have_met = True
+    theirs = Epoch(number=2, nonce="of a leader that was stopped", members=(begun.me, other))
+    with Conversation(begun.me.place, begun._key, 5.0) as conversation:
+        wish = {"ask": "survive", "member": other, "epoch": theirs}
+        conversation.say({**wish, "lost": [], "leaves": False})
+        with pytest.raises(OutError):
+            conversation.decision(soon(5.0))
 
 
 def test_a_member_that_dies_before_it_has_connected_delays_the_others_shortly(

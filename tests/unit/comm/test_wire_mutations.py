@@ -43,7 +43,7 @@ WISHES = [
     {"engine": "00ff"},
 ]
 ANSWERS = [
-    {"say": "me", "member": ME, "number": 3},
+    {"say": "me", "member": ME, "number": 3, "nonce": "", "met": True},
     {"say": "form", "epoch": EPOCH, "keeps": True},
     {"say": "go", "member": OTHER},
     {"say": "out", "why": "the others went on"},
@@ -150,7 +150,7 @@ def listener() -> Iterator[MemberListener]:
     def answer(arrival: Arrival) -> dict[str, object] | None:
         if arrival.kind == "survive":  # what the training's thread would read
             assert arrival.wish["epoch"].leader, arrival.wish["lost"]
-        return {"say": "me", "member": ME, "number": 3} if arrival.kind == "who" else None
+        return ANSWERS[0] if arrival.kind == "who" else None
 
     made = MemberListener(KEY, "127.0.0.1", 0, answer)
     yield made

@@ -201,6 +201,18 @@ def test_a_state_of_a_script_is_sent_at_the_start_and_told_of_changes() -> None:
     assert hvd.size() == 1
 
 
+def test_a_training_inside_of_a_training_is_refused() -> None:
+    state = OneCommit()
+
+    @hvd.elastic.run
+    def train(state: OneCommit) -> None:
+        train(state)
+
+    with pytest.raises(UsageError, match=r"called by a function that elastic\.run itself"):
+        train(state)
+    assert state.calls == ["sync"]
+
+
 def test_news_wait_in_a_queue_until_the_change() -> None:
     state = OneCommit()
     state.on_hosts_updated(1.0, HostUpdateResult.added)

@@ -65,6 +65,19 @@ class Epoch:
         """Name of the epoch, which is different from the names of all others."""
         return f"epoch {self.number}-{self.nonce[:8]}"
 
+    def is_left_behind_by(self, number: int, nonce: str, *, met: bool) -> bool:
+        """Return whether another epoch shows that this one cannot go on.
+
+        A leader that was stopped while it decided, and the others meanwhile, may form epochs with
+        the same number. That of the others counts if they have met in it.
+
+        Args:
+            number: Number of the other epoch.
+            nonce: Nonce of the other epoch.
+            met: Whether all members of the other epoch have entered it.
+        """
+        return number > self.number or (number == self.number and nonce != self.nonce and met)
+
     def has(self, uid: str) -> bool:
         """Return whether a process is a member."""
         return any(member.uid == uid for member in self.members)

@@ -92,6 +92,8 @@ _TYPES: Mapping[str, Callable[[Any], bool]] = {
     "leaves": _is_truth,
     "keeps": _is_truth,
     "number": _is_whole,
+    "nonce": _is_text,
+    "met": _is_truth,
     "engine": _is_hex,
     "addresses": _is_list(_is_hex),
 }
@@ -101,6 +103,6 @@ _NEEDED: Mapping[tuple[str, object], tuple[str, ...]] = {
     ("ask", "leave"): ("member",),
     ("say", "form"): ("epoch", "keeps"),
     ("say", "go"): ("member",),
-    ("say", "me"): ("member", "number"),
+    ("say", "me"): ("member", "number", "nonce", "met"),
     ("say", "addresses"): ("addresses",),
 }

@@ -232,21 +232,23 @@ def is_dead(member: JobMember, key: bytes, epoch: Epoch) -> bool:
         epoch: Epoch of this process.
 
     Raises:
-        OutError: the member is in a later epoch, without this process.
+        OutError: the member is in another epoch, which goes on without this process.
     """
     try:
         deadline = time.monotonic() + _SUSPECT_SECONDS
         with open_channel(*member.place, key=key, claim=NOBODY, deadline=deadline) as channel:
             channel.send(encode({"ask": "who"}))
             answer = decode(channel.receive(deadline, MESSAGE_LIMIT_BYTES))
-            is_same, number = answer["member"].uid == member.uid, int(answer["number"])
+            is_same = answer["member"].uid == member.uid
+            theirs = int(answer["number"]), str(answer["nonce"])
+            is_behind = epoch.is_left_behind_by(*theirs, met=bool(answer["met"]))
     except ConnectionRefusedError:
         return True
     except (AuthError, ConfigError):  # the port belongs to another program now
         return True
     except (OSError, ValueError, KeyError, TypeError):
         return False
-    if number > epoch.number:
+    if is_behind:
         raise OutError("the others have gone on while this rank did not answer")
     return not is_same
 

@@ -80,6 +80,7 @@ def run(
     Raises:
         TooFewRanksError: too few ranks are left, and too few came within 10 minutes.
         StateLostError: all ranks that had the state are lost.
+        UsageError: the function itself calls such a function.
     """
 
     def changed(membership: ElasticSession, state: Survives, was_fault: bool) -> bool:
@@ -88,6 +89,12 @@ def run(
     @functools.wraps(function)
     def train(state: _S, *args: _P.args, **kwargs: _P.kwargs) -> _R:
         membership = session()
+        if membership.is_training:
+            raise UsageError(
+                "elastic.run was called by a function that elastic.run itself has called; allowed:"
+                " one training after the other, each on all ranks"
+            )
+        membership.is_training = True
         with _Leaving(membership):
             try:
                 result = _trained(membership, function, state, args, kwargs, changed)

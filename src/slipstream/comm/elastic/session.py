@@ -107,10 +107,12 @@ class ElasticSession:
         self.epoch = Epoch(number=0, nonce="", members=())
         self.num_changes = 0  # epochs that this process has entered
         self.is_new = True  # whether this process has not got the state yet
+        self.is_training = False  # whether a function of elastic.run is being called
         self.is_resetting = False  # whether reset callbacks run, which must not check()
         self.is_untrained = False  # whether it is one of the first, and nobody has trained yet
         # Functions that are called, in any thread, when this rank learns of a reason to change.
         self.listeners: list[Callable[[], None]] = []
+        self._have_met = False  # whether all members have entered the present epoch
         self._nonces: set[str] = set()  # of the epochs that the present engine has had
         self._following: JobMember | None = None
         self._leaving = threading.Event()
@@ -139,6 +141,7 @@ class ElasticSession:
         self.is_untrained = True
         epoch = Epoch(number=after + 1, nonce=digest, members=members)
         self._enter(epoch, worlds.current_world())
+        self._have_met = True
 
     def join(self) -> None:
         """Become a member of a job that runs; block until the members admit this process.
@@ -301,6 +304,7 @@ class ElasticSession:
             if before is not None:
                 before.engine.close()
         worlds.world().barrier(name="new epoch")
+        self._have_met = True
 
     def _hasty_settings(self) -> Settings:
         """Return the settings for a new engine, whose members have all just been heard of."""
@@ -315,6 +319,7 @@ class ElasticSession:
         is_first = self.num_changes == 0
         worlds.adopt(world)
         self._nonces = {*(self._nonces if keeps else ()), epoch.nonce}
+        self._have_met = False
         self.epoch = epoch
         view = EpochView(
             number=epoch.number,
@@ -337,6 +342,7 @@ class ElasticSession:
 
     def _forget_world(self) -> None:
         self.is_new = True
+        self._have_met = False
         self._flags = None
         others = (each for each in self.epoch.members if each.uid != self.me.uid)
         self.epoch = Epoch(number=self.epoch.number, nonce="", members=tuple(others))
@@ -454,7 +460,8 @@ class ElasticSession:
         """Choose what a process that has come here is told at once; see `MemberListener`."""
         match arrival.kind:
             case "who":
-                return {"say": "me", "member": self.me, "number": self.epoch.number}
+                of_epoch = {"number": self.epoch.number, "nonce": self.epoch.nonce}
+                return {"say": "me", "member": self.me, **of_epoch, "met": self._have_met}
             case "leave":
                 self._leavers.add(arrival.member.uid)
                 self._tell_listeners()
@@ -476,14 +483,12 @@ class ElasticSession:
                 return {"say": "out", "why": f"{arrival.kind!r} is no wish of a member"}
 
     def _answer_survivor(self, arrival: Arrival) -> dict[str, object] | None:
-        theirs: Epoch = arrival.wish["epoch"]
-        if theirs.number < self.epoch.number:
-            if not self.epoch.has(arrival.member.uid):
+        theirs, mine = arrival.wish["epoch"], self.epoch
+        if theirs.is_left_behind_by(mine.number, mine.nonce, met=self._have_met):
+            if not mine.has(arrival.member.uid):
                 return {"say": "out", "why": "the others have gone on without this rank"}
-            if (
-                theirs.nonce in self._nonces
-            ):  # it has not heard of the decision, and all wait for it
-                return {"say": "form", "epoch": self.epoch, "keeps": True}
+            if theirs.nonce in self._nonces:  # it has not heard the decision, and is awaited
+                return {"say": "form", "epoch": mine, "keeps": True}
         return self._direction()
 
     def _direction(self, leader: JobMember | None = None) -> dict[str, object] | None:
