@@ -291,6 +291,7 @@ def run(
 ) -> None:
     """Start the ranks of a program on this host or on other hosts."""
     from slipstream.cluster import Job
+    from slipstream.settings import without_elastic_part
 
     given = HostArguments(
         hosts=hosts,
@@ -320,7 +321,7 @@ def run(
         module=module,
         cwd=str(cwd or Path.cwd()),
         python=python or sys.executable,
-        environ=dict(os.environ),
+        environ=without_elastic_part(os.environ),
         chosen=_choose_variables(env or [], here=os.environ),
         ssh_options=_ssh_options(ssh_option or [], ssh_port, ssh_identity_file),
         grace_seconds=parse_duration(grace, "grace", bare_seconds=True),

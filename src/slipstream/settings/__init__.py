@@ -10,6 +10,7 @@ from slipstream.settings.elastic import ElasticPart as ElasticPart
 from slipstream.settings.elastic import announce_epoch as announce_epoch
 from slipstream.settings.elastic import follow_joiners as follow_joiners
 from slipstream.settings.elastic import member_fd_environment as member_fd_environment
+from slipstream.settings.elastic import without_elastic_part as without_elastic_part
 from slipstream.settings.flight import flight_environment as flight_environment
 from slipstream.settings.flight import recorded_environment as recorded_environment
 from slipstream.settings.horovod import HorovodSettings as HorovodSettings

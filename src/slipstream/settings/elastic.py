@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from io import FileIO
 
@@ -27,6 +27,13 @@ RANK_VARIABLES = tuple(
             *(f"HOROVOD_{name}" for name in _OF_HOROVOD),
         )
     )
+)
+
+
+# Settings that a launcher makes for one process of an elastic job.
+_PART = (
+    *("min_ranks", "max_ranks", "slot", "member_port", "members", "joins", "job_slot"),
+    *("host_name", "hosts_may_join", "whole_hosts", "member_fd"),
 )
 
 
@@ -84,6 +91,19 @@ class ElasticPart:
 def member_fd_environment(descriptor: int) -> dict[str, str]:
     """Return the variable that names the descriptor for `announce_member`."""
     return {variables()["member_fd"].name: str(descriptor)}
+
+
+def without_elastic_part(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return variables without those by which a launcher told this process its part in a job.
+
+    A process of an elastic job may start a job of its own, whose ranks would join the first one.
+
+    Args:
+        environ: Environment variables of this process.
+    """
+    names = {variables()[field].name for field in _PART}
+    has_part = variables()["member_fd"].name in environ
+    return {name: text for name, text in environ.items() if not has_part or name not in names}
 
 
 def announce_epoch(settings: Settings, epoch: int) -> None:

@@ -79,6 +79,17 @@ def test_variables_of_other_launchers_do_not_reach_a_process_that_joins(
     assert shown(launch.output, "HOROVOD_RANK")["0"] == "0"
 
 
+def test_a_job_of_a_process_of_an_elastic_job_is_another_job(run: Run) -> None:
+    """The ranks of an evaluation once joined the training that had started it."""
+    part = {"JOINS": "1", "MEMBERS": "127.0.0.1:9", "MEMBER_PORT": "20000", "MEMBER_FD": "19"}
+    names = [f"SLIPSTREAM_{name}" for name in part]
+    environ = dict(zip(names, part.values(), strict=True))
+    launch = run("-n", "1", "act.py", *(f"show={name}" for name in names), environ=environ)
+    assert launch.finish() == 0, launch.errors
+    for name in names:
+        assert shown(launch.output, name) == {"0": "None"}
+
+
 def test_a_process_that_leaves_is_no_failure_and_is_replaced(run: Run, tmp_path: Path) -> None:
     joined = tmp_path / "joined"
     actions = ("1:exit=143", f"join:leave={joined}", f"await={joined}")
