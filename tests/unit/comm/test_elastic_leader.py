@@ -1,15 +1,18 @@
 """A member that leads while another one, before it, may lead as well."""
 
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from slipstream.cluster.ports import find_free_port_pair
+from slipstream.comm.elastic import leader
 from slipstream.comm.elastic.epoch import Epoch, JobMember
 from slipstream.comm.elastic.formation import (
     Conversation,
+    Formed,
     OutError,
     Patience,
     Standing,
@@ -124,6 +127,61 @@ def silent() -> Iterator[socket.socket]:
     """Return a socket whose connections are never answered, so nobody can tell who is dead."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield server
+
+
+def test_groups_that_lost_each_other_and_are_all_too_small_reunite(
+    monkeypatch: pytest.MonkeyPatch, silent: socket.socket
+) -> None:
+    """Links failed one after the other: 0 and 1 are connected, 2 and 3 are, and 4 is alone."""
+    monkeypatch.setattr(leader, "_REUNION_SECONDS", 1.0)
+    key = b"k" * 32
+    listener = MemberListener(key, "127.0.0.1", 0, lambda _: None)
+    ports = (listener.port, *[silent.getsockname()[1]] * 4)
+    members = tuple(member(number, port) for number, port in enumerate(ports))
+    epoch = Epoch(number=1, nonce="", members=members)
+    groups = ((0, 1), (2, 3), (4,))
+    lost_by = {
+        number: [each.uid for rank, each in enumerate(members) if rank not in group]
+        for group in groups
+        for number in group
+    }
+    standing = Standing(
+        me=members[0],
+        epoch=epoch,
+        lost=lambda: lost_by[0],
+        leaves=False,
+        admits=False,
+        min_ranks=2,
+        max_ranks=5,
+        expected=lambda: (),
+        whole_hosts=False,
+        patience=Patience(20.0),
+    )
+    waiting: list[Conversation] = []
+
+    def come() -> None:
+        """Let all others come, who were sent away before."""
+        for number in range(1, 5):
+            conversation = Conversation(members[0].place, key, 5.0)
+            waiting.append(conversation)
+            wish = {"ask": "survive", "member": members[number], "epoch": epoch}
+            conversation.say({**wish, "lost": lost_by[number], "leaves": False})
+
+    timer = threading.Timer(1.5, come)
+    timer.start()
+    try:
+        formed = Leader(standing, listener, key).form()
+        assert formed.epoch.members == members
+        assert not formed.keeps, "their engines have no connections"
+        for conversation in waiting:
+            decision = conversation.decision(soon(5.0))
+            assert isinstance(decision, Formed)
+            assert (decision.epoch.members, decision.keeps) == (members, False)
+    finally:
+        timer.join()
+        listener.close()
+        for conversation in waiting:
+            conversation.__exit__()
 
 
 @pytest.mark.parametrize("joining", [(1, 2, 3), (1, 2)])

@@ -7,7 +7,9 @@ more than half of the members, a leader goes on only if the others are dead for 
 nobody listens at their addresses any more.
 
 If nobody joins, the survivors keep their engine with its connections. If somebody joins, all make
-new engines, and each tells the leader its engine's address.
+new engines, and each tells the leader its engine's address. So do members that have lost each other
+but not the leader, if some seconds have shown that none of their groups may go on alone: links that
+failed one after the other have parted them, and are whole again.
 """
 
 from __future__ import annotations
@@ -53,8 +55,14 @@ class Patience:
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
-        self._deadline = time.monotonic() + seconds
+        self._began = time.monotonic()
+        self._deadline = self._began + seconds
         self._report_at = time.monotonic() + _REPORT_SECONDS
+
+    @property
+    def spent_seconds(self) -> float:
+        """Time in seconds since the first attempt began."""
+        return time.monotonic() - self._began
 
     def report(self, state: Callable[[], str]) -> None:
         """Log the state now and then.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 
 from slipstream.comm.elastic.epoch import Epoch, JobMember
 from slipstream.comm.elastic.formation import (
@@ -19,6 +20,9 @@ from slipstream.comm.elastic.listener import Arrival, MemberListener
 _ADDRESS_SECONDS = 30.0  # time that members and joiners have to make an engine
 _PROBE_SECONDS = 1.0  # time between two questions to a member that is lost
 _PAUSE_SECONDS = 0.05
+# Time without a new epoch after which members that have lost each other meet by new engines; the
+# longest after which ranks notice that they have lost each other. Chosen by hand.
+_REUNION_SECONDS = 5.0
 
 
 class Leader:
@@ -50,7 +54,7 @@ class Leader:
         while True:
             if self._base().number > self._standing.epoch.number:
                 raise OutError("the others have gone on while this rank did not answer")
-            if not self._may_go_on():
+            if not (self._may_go_on() or self._may_reunite):
                 self._send_lost_away()
             has_everybody = self._has_everybody()
             if has_everybody and self._may_go_on():
@@ -61,7 +65,7 @@ class Leader:
                     return self._decide(survivors, joiners)
             else:
                 self._look_for_dead()
-                if has_everybody:
+                if has_everybody and not self._may_reunite:
                     self._send_away()
                 # Two that lead at once must not wait for each other: the later one looks again.
                 if time.monotonic() > self._may_follow_from and self._may_follow():
@@ -80,19 +84,37 @@ class Leader:
         epochs = [each.wish["epoch"] for each in self._listener.arrivals("survive")]
         return max([self._standing.epoch, *epochs], key=lambda epoch: epoch.number)
 
+    @property
+    def _may_reunite(self) -> bool:
+        """Whether members that have lost each other may be in one epoch, with new engines."""
+        return self._standing.patience.spent_seconds >= _REUNION_SECONDS
+
     def _present(self) -> dict[str, Arrival]:
+        """Return the members that have come and may be in one epoch."""
+        connected, arrived = self._connected(), self._arrived()
+        if self._is_enough(connected) or not self._may_reunite or not self._is_enough(arrived):
+            return connected
+        return arrived
+
+    def _arrived(self) -> dict[str, Arrival]:
+        """Return all members that have come, in the order of their ranks."""
+        base = self._base()
+        arrivals = [
+            each for each in self._listener.arrivals("survive") if base.has(each.member.uid)
+        ]
+        arrivals.sort(key=lambda each: base.rank_of(each.member.uid))
+        return {each.member.uid: each for each in arrivals}
+
+    def _connected(self) -> dict[str, Arrival]:
         """Return the members that have come, without those that another member has lost."""
-        base, lost = self._base(), set(self._standing.lost())
-        present: dict[str, Arrival] = {}
-        for arrival in sorted(
-            (each for each in self._listener.arrivals("survive") if base.has(each.member.uid)),
-            key=lambda each: base.rank_of(each.member.uid),
-        ):
-            cut_off = {self._standing.me.uid, *present} & set(arrival.wish["lost"])
-            if arrival.member.uid not in lost and not cut_off:
-                present[arrival.member.uid] = arrival
+        lost = set(self._standing.lost())
+        connected: dict[str, Arrival] = {}
+        for uid, arrival in self._arrived().items():
+            cut_off = {self._standing.me.uid, *connected} & set(arrival.wish["lost"])
+            if uid not in lost and not cut_off:
+                connected[uid] = arrival
                 lost |= set(arrival.wish["lost"])
-        return present
+        return connected
 
     def _missing(self) -> list[JobMember]:
         here = {self._standing.me.uid, *self._present()}
@@ -139,8 +161,12 @@ class Leader:
 
     def _may_go_on(self) -> bool:
         """Return whether no other group of survivors can go on as well."""
+        return self._is_enough(self._present())
+
+    def _is_enough(self, present: Collection[str]) -> bool:
+        """Return whether this member and those present may go on, whatever the others do."""
         base = self._base()
-        here, gone = {self._standing.me.uid, *self._present()}, self._gone()
+        here, gone = {self._standing.me.uid, *present}, self._gone()
         if all(member.uid in here or member.uid in gone for member in base.members):
             return True
         majority = 2 * len(here) > len(base.members)
@@ -202,7 +228,7 @@ class Leader:
         base = self._base()
         present = self._present()
         epoch = Epoch.after(base.number, [*survivors, *joiners])
-        keeps = not joiners
+        keeps = not joiners and present.keys() <= self._connected().keys()
         told: dict[str, Arrival] = {}
         for arrival in [*self._listener.arrivals("survive"), *self._listener.arrivals("join")]:
             uid = arrival.member.uid
