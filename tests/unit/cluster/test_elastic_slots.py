@@ -85,7 +85,7 @@ def test_a_process_with_a_rank_is_a_member_and_one_that_joins_is_not_yet() -> No
     assert (made.is_member, made.who) == (False, "slot 2 on a")
 
 
-@pytest.mark.parametrize(("has_trained", "most"), [(False, 5), (True, 10)])
+@pytest.mark.parametrize(("has_trained", "most"), [(False, 3), (True, 10)])
 def test_a_program_that_fails_at_once_again_and_again_is_given_up(
     has_trained: bool, most: int
 ) -> None:

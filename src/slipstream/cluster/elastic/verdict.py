@@ -8,7 +8,7 @@ from slipstream.cluster.launcher import Failure
 # Failures in a row, each before five seconds of training, that show an error of the program. The
 # second number holds as long as no process of the job has trained for longer. Chosen by hand.
 MAX_QUICK_FAILURES = 10
-MAX_FIRST_FAILURES = 5
+MAX_FIRST_FAILURES = 3
 
 # Time after the first success in which all hosts tell the newest epochs of their processes.
 NEWS_SECONDS = 2.0
