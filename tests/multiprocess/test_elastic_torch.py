@@ -3,6 +3,7 @@
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -68,3 +69,20 @@ def test_a_step_that_was_not_applied_is_all_that_is_repeated(start: Start, mode:
         # An overlapped step 16 updates parameters during step 17, so it may be half applied.
         assert again == 17 or (mode == "overlap" and again == 10)
         assert said[-1]["digest"] == pytest.approx(alone, rel=1e-9)
+
+
+@pytest.mark.slow("elastic training over PyTorch")
+def test_a_rank_that_dies_while_others_look_for_its_store_delays_them_shortly(start: Start) -> None:
+    """They waited for as long as the ranks may take at the start: for four minutes."""
+    ports = [find_free_port_pair() for _ in range(4)]
+    of_rank = {rank: slot(ports, rank) for rank in range(4)}
+    of_rank[0]["ELASTIC_DIES_WITH_STORE"] = "1"
+    job = start(4, "elastic_torch.py", "ddp", "100000", of_rank=of_rank)
+    for rank in job.ranks:
+        rank.wait_for('"epoch": 1')
+    job.ranks[3].signal(signal.SIGKILL)
+    job.ranks[0].process.wait(60)
+    died = time.monotonic()
+    for rank in job.ranks[1:3]:
+        rank.wait_for('"epoch": 3')
+    assert time.monotonic() - died < 60

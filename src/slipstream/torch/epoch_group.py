@@ -29,6 +29,9 @@ from slipstream.torch.backend import BACKEND_NAME
 from slipstream.torch.completions import Completions
 from slipstream.torch.step_overlap import abandon_overlaps
 
+# Time in which rank 0, from which the port has just come, must answer. Chosen by hand.
+_STORE_SECONDS = 5.0
+
 # One for each engine, as the events of an engine have one reader.
 _completions: weakref.WeakKeyDictionary[OpenEngine, Completions] = weakref.WeakKeyDictionary()
 
@@ -118,6 +121,7 @@ def _new_store() -> TCPStore:
     """Return a store of the epoch, which rank 0 serves at a free port."""
     host, _ = session().epoch.leader.place
     timeout = timedelta(seconds=Settings.from_environment().connect_timeout_seconds)
+    soon = min(timeout, timedelta(seconds=_STORE_SECONDS))
     port = np.zeros(1, np.int64)
     group = worlds.world()
     store: TCPStore | None = None
@@ -126,5 +130,6 @@ def _new_store() -> TCPStore:
         port[0] = store.port
     group.broadcast(port, 0, name="port of the store")
     if store is None:
-        store = TCPStore(host, int(port[0]), is_master=False, timeout=timeout)
+        store = TCPStore(host, int(port[0]), is_master=False, timeout=soon)
+        store.set_timeout(timeout)
     return store

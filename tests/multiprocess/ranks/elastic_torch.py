@@ -62,9 +62,28 @@ def train(state: Any) -> None:
         state.check() if state.step % EVERY else state.commit()
 
 
+def die_when_the_port_is_told() -> None:
+    """Let this rank die when it has told the others where the store of its second epoch is."""
+    from slipstream.comm import Group
+
+    broadcast, ports = Group.broadcast, list[object]()
+
+    def told(group: Group, array: Any, root: int = 0, **more: Any) -> Any:
+        result = broadcast(group, array, root, **more)
+        if more.get("name") == "port of the store":
+            ports.append(array)
+        if len(ports) == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return result
+
+    Group.broadcast = told  # type: ignore[method-assign]
+
+
 def main() -> None:
     global optimizer
     logging.basicConfig(level=logging.INFO)
+    if "ELASTIC_DIES_WITH_STORE" in os.environ:
+        die_when_the_port_is_told()
     if MODE == "single":
         for number in range(STEPS):
             step(number, model)
