@@ -175,7 +175,7 @@ def test_a_program_that_never_comes_to_train_ends_the_job(run: Run) -> None:
     launch = run("-n", "2", "--min", "1", "act.py", "error=SyntaxError", "exit=5")
     assert launch.finish() == 5
     assert "this happened again and again, before 5 s of training" in launch.errors
-    assert launch.errors.count("no member is left, so the job starts again") == 2
+    assert launch.errors.count("no member is left, so the job starts again") in (1, 2)
     assert "    SyntaxError\n" in launch.errors
 
 

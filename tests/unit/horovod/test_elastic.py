@@ -119,6 +119,20 @@ def test_what_a_scheduler_has_done_after_the_check_is_taken_back() -> None:
     assert not state.is_as_noted()
 
 
+def test_statistics_of_an_interrupted_forward_pass_are_taken_back() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4))
+    state = hvd.elastic.TorchState(model=model)
+    model(torch.randn(8, 4))
+    state.note()
+    before = {name: each.clone() for name, each in model.named_buffers()}
+    model(torch.randn(8, 4))
+    assert not torch.equal(model[1].running_mean, before["1.running_mean"])
+    assert state.is_as_noted(), "no parameter has changed"
+    state.return_to_note()
+    for name, each in model.named_buffers():
+        assert torch.equal(each, before[name]), name
+
+
 def test_gradients_in_flight_are_forgotten_when_the_state_is_sent() -> None:
     model = torch.nn.Linear(1, 1)
     base = torch.optim.SGD(model.parameters(), lr=1.0)

@@ -43,7 +43,7 @@ class StateHandler:
     def trace(self) -> Any:
         """Return a value that differs as soon as a training step has changed large tensors.
 
-        None, the default, says that the object has none, so that its state is cheap to copy.
+        The default is None, because most objects have none.
         """
         return None
 
@@ -62,6 +62,14 @@ class CopyingHandler(StateHandler):
     def apply(self, captured: Any) -> None:
         """Set the state to one that capture() has returned."""
         self.value.load_state_dict(captured)
+
+    def capture_small(self) -> Any:
+        """Return a copy of all that a step may change without changing trace()."""
+        return self.capture()
+
+    def apply_small(self, captured: Any) -> None:
+        """Set what capture_small() has returned."""
+        self.apply(captured)
 
     def save(self) -> None:
         """Keep the present state."""
@@ -84,8 +92,19 @@ class ModelStateHandler(CopyingHandler):
         broadcast_parameters(self.value.state_dict(), root_rank=0)
 
     def trace(self) -> Any:
-        """Return the versions of all parameters, which PyTorch counts."""
-        return [(id(each), each._version) for each in self.value.parameters()]
+        """Return the versions of parameters, which PyTorch counts, and the shapes of buffers."""
+        versions = [(id(each), each._version) for each in self.value.parameters()]
+        return versions, [(name, each.shape) for name, each in self.value.named_buffers()]
+
+    def capture_small(self) -> Any:
+        """Return copies of the buffers, which a forward pass changes (batch normalization)."""
+        return {name: each.detach().clone() for name, each in self.value.named_buffers()}
+
+    @torch.no_grad()
+    def apply_small(self, captured: Any) -> None:
+        """Set the buffers to those that capture_small() has returned."""
+        for name, each in self.value.named_buffers():
+            each.copy_(captured[name])
 
 
 class OptimizerStateHandler(CopyingHandler):
@@ -112,7 +131,7 @@ class OptimizerStateHandler(CopyingHandler):
         """Return the number of steps; fused ones do not change the versions of parameters."""
         return self._num_steps, len(self.value.param_groups)
 
-    def options(self) -> list[dict[str, Any]]:
+    def capture_small(self) -> Any:
         """Return copies of the options of each group of parameters, such as the learning rate."""
         groups: list[dict[str, Any]] = self.value.param_groups
         return [
@@ -120,10 +139,11 @@ class OptimizerStateHandler(CopyingHandler):
             for group in groups
         ]
 
-    def set_options(self, options: list[dict[str, Any]]) -> None:
-        """Set the options of each group to copies of those that options() has returned."""
-        for group, kept in zip(self.value.param_groups, options, strict=True):
+    def apply_small(self, captured: Any) -> None:
+        """Set the options of each group to copies, and forget gradients in flight."""
+        for group, kept in zip(self.value.param_groups, captured, strict=True):
             group.update(copy.deepcopy(kept))
+        self.forget_gradients()
 
     def _count_steps(self) -> None:
         def count(*_: Any) -> None:

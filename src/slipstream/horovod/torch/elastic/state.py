@@ -11,7 +11,6 @@ from slipstream.horovod.torch.elastic.handlers import (
     REGISTRY,
     CopyingHandler,
     HandlerRegistry,
-    OptimizerStateHandler,
     SamplerStateHandler,
     StateHandler,
 )
@@ -36,7 +35,7 @@ class TorchState(ObjectState):
     def __init__(self, model: Any = None, optimizer: Any = None, **kwargs: Any) -> None:
         values = {**kwargs, "model": model, "optimizer": optimizer}
         self._handlers: dict[str, StateHandler] = {}
-        self._noted: tuple[list[Any], Any, dict[str, Any], list[Any]] | None = None
+        self._noted: tuple[list[Any], Any, dict[str, Any]] | None = None
         for name, value in values.items():
             handler = _handler_for(value)
             if handler is not None:
@@ -85,10 +84,9 @@ class TorchState(ObjectState):
         super().apply(values)
 
     def note(self) -> None:
-        """Take note of the versions of models and optimizers, and copy all other values."""
-        small = {name: each.capture() for name, each in self._small_handlers()}
-        options = [handler.options() for handler in self._optimizers()]
-        self._noted = self._traces(), super().capture(), small, options
+        """Take note of the versions of parameters and optimizers, and copy all that is small."""
+        small = {name: handler.capture_small() for name, handler in self._copying_handlers()}
+        self._noted = self._traces(), super().capture(), small
 
     def is_as_noted(self) -> bool:
         """Return whether no step has changed the models and optimizers since note()."""
@@ -97,34 +95,23 @@ class TorchState(ObjectState):
         )
 
     def return_to_note(self) -> None:
-        """Set all values, and the options of optimizers, to those at note().
+        """Set all values, buffers of models and options of optimizers to those at note().
 
-        A scheduler may have made its step before the fault, which changes learning rates.
+        The forward pass may have changed statistics before the fault, and a scheduler may have
+        made its step, which changes learning rates.
         """
         assert self._noted is not None, "is_as_noted() was true"
-        _, values, small, options = self._noted
-        for name, handler in self._small_handlers():
-            handler.apply(small[name])
-        for optimizer, kept in zip(self._optimizers(), options, strict=True):
-            optimizer.set_options(kept)
-            optimizer.forget_gradients()
+        _, values, small = self._noted
+        for name, handler in self._copying_handlers():
+            handler.apply_small(small[name])
         super().apply(values)
 
     def _traces(self) -> list[Any]:
         return [handler.trace() for handler in self._handlers.values()]
 
-    def _optimizers(self) -> list[OptimizerStateHandler]:
-        handlers = self._handlers.values()
-        return [handler for handler in handlers if isinstance(handler, OptimizerStateHandler)]
-
-    def _small_handlers(self) -> list[tuple[str, CopyingHandler]]:
-        """Return the handlers of objects that have no large tensors."""
+    def _copying_handlers(self) -> list[tuple[str, CopyingHandler]]:
         items = self._handlers.items()
-        return [
-            (name, handler)
-            for name, handler in items
-            if isinstance(handler, CopyingHandler) and handler.trace() is None
-        ]
+        return [(name, handler) for name, handler in items if isinstance(handler, CopyingHandler)]
 
     def share(self) -> None:
         """Give the values, models and optimizers of rank 0 to all ranks."""
