@@ -62,6 +62,7 @@ def _table(found: list[Checkpoint]) -> Table:
     from datetime import datetime
 
     from rich.table import Table
+    from rich.text import Text
 
     from slipstream.units import format_bytes
 
@@ -74,6 +75,6 @@ def _table(found: list[Checkpoint]) -> Table:
             f"{saved:%Y-%m-%d %H:%M:%S}" if has_manifest else "-",
             str(checkpoint.num_ranks) if has_manifest else "-",
             format_bytes(checkpoint.num_bytes) if has_manifest else "-",
-            checkpoint.problem or "whole",
+            Text(checkpoint.problem or "whole"),  # paths may look like markup
         )
     return table

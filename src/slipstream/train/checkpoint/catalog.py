@@ -18,6 +18,9 @@ from slipstream.train.checkpoint.manifest import (
 from slipstream.train.checkpoint.storage import Storage, joined, read_whole
 from slipstream.train.checkpoint.validity import check_manifest
 
+# How the names of all files begin that saves write, the unfinished ones included.
+_NAMES_OF_SAVES = (MANIFEST, "rank-", "failed.")
+
 _log = logging.getLogger(__name__)
 
 
@@ -150,20 +153,30 @@ def remove_leftovers(storage: Storage, manifest: CheckpointManifest) -> None:
     """Remove files in a step's folder that belong neither to its checkpoint nor to its save.
 
     They were left by saves of the step that were killed, or by the checkpoint that this one has
-    replaced.
+    replaced. Files of other programs stay.
     """
     folder = folder_of(manifest.step)
     for name in storage.names(folder):
-        if name != MANIFEST and f".{manifest.save}." not in name:
+        if name != MANIFEST and f".{manifest.save}." not in name and _is_of_save(name):
             storage.remove(joined(folder, name))
 
 
+def has_manifest(storage: Storage, step: int) -> bool:
+    """Return whether a step has a manifest, damaged or not; True if the storage cannot tell."""
+    try:
+        return storage.size(joined(folder_of(step), MANIFEST)) is not None
+    except OSError:
+        return True
+
+
 def retain(storage: Storage, newest: int, keep: int | None) -> list[int]:
-    """Delete old checkpoints, and folders without a manifest; return the deleted steps.
+    """Delete old checkpoints, and what saves that did not end have left; return the deleted steps.
 
     A checkpoint with a manifest that is damaged, or that cannot be read now, stays until `keep`
-    newer ones are whole. Whole checkpoints of steps after `newest` stay. If a folder cannot be
-    deleted, the others are deleted all the same. No rank may be writing.
+    newer ones are whole. Whole checkpoints of steps after `newest` stay, and so does a folder
+    without a manifest that has files of other programs: LitGPT gives its checkpoints the same
+    names. If a folder cannot be deleted, the others are deleted all the same. No rank may be
+    writing.
 
     Args:
         storage: Storage of all checkpoints.
@@ -176,19 +189,21 @@ def retain(storage: Storage, newest: int, keep: int | None) -> list[int]:
         checkpoint = look_at(storage, step)
         is_old = keep is not None and num_whole >= keep
         num_whole += checkpoint.is_whole and step <= newest
-        if (is_old or _is_unfinished(storage, checkpoint)) and step != newest:
-            try:
+        try:
+            is_obsolete = is_old if has_manifest(storage, step) else _is_unfinished(storage, step)
+            if is_obsolete and step != newest:
                 delete_checkpoint(storage, step)
-            except OSError as error:
-                _log.warning("step %d cannot be deleted: %s", step, error)
-                continue
-            deleted.append(step)
-            _log.info("deleted step %d: %s", step, checkpoint.problem or "it is old")
+                deleted.append(step)
+                _log.info("deleted step %d: %s", step, checkpoint.problem or "it is old")
+        except OSError as error:
+            _log.warning("step %d cannot be deleted: %s", step, error)
     return deleted
 
 
-def _is_unfinished(storage: Storage, checkpoint: Checkpoint) -> bool:
-    """Return whether a folder has no manifest for certain: its save did not end."""
-    if checkpoint.is_whole:
-        return False
-    return storage.size(joined(checkpoint.folder, MANIFEST)) is None
+def _is_unfinished(storage: Storage, step: int) -> bool:
+    """Return whether a folder without a manifest has nothing but files of saves."""
+    return all(_is_of_save(name) for name in storage.names(folder_of(step)))
+
+
+def _is_of_save(name: str) -> bool:
+    return name.startswith(_NAMES_OF_SAVES)

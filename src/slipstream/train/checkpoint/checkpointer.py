@@ -15,6 +15,7 @@ from slipstream.errors import MismatchError, SlipstreamError, UsageError, reason
 from slipstream.train.checkpoint.catalog import (
     Checkpoint,
     check_files,
+    has_manifest,
     look_at,
     read_manifest,
     steps_in,
@@ -23,7 +24,7 @@ from slipstream.train.checkpoint.damage import CheckpointError
 from slipstream.train.checkpoint.ranks import Ranks, find_ranks
 from slipstream.train.checkpoint.reading import read_targets
 from slipstream.train.checkpoint.restoring import RestorePlan
-from slipstream.train.checkpoint.saving import SaveJob, write_checkpoint
+from slipstream.train.checkpoint.saving import SaveJob, report_failure, write_checkpoint
 from slipstream.train.checkpoint.sharding import pieces_of
 from slipstream.train.checkpoint.snapshot import HostImage
 from slipstream.train.checkpoint.storage import open_storage
@@ -110,10 +111,6 @@ class Checkpointer:
             raise UsageError(f"step is {step}; allowed: 0 and more")
         self._wait_for_previous(step)
         self._num_saves += 1
-        encoder = StateEncoder(rank=self._ranks.rank)
-        tree = encoder.encode(dict(state))
-        pieces = pieces_of(encoder.leaves, self._ranks.rank, self._ranks.num_ranks)
-        layout = self._image.take(pieces)
         job = SaveJob(
             storage=self._storage,
             step=step,
@@ -124,6 +121,14 @@ class Checkpointer:
             keep=self._keep,
             timeout_seconds=self._timeout_seconds,
         )
+        try:
+            encoder = StateEncoder(rank=job.rank)
+            tree = encoder.encode(dict(state))
+            pieces = pieces_of(encoder.leaves, job.rank, job.num_ranks)
+            layout = self._image.take(pieces)
+        except Exception as error:
+            report_failure(job, error)
+            raise
         boxes = [piece for piece, _ in pieces]
         self._start(job, lambda: write_checkpoint(job, self._image.data, layout, boxes, tree))
 
@@ -164,9 +169,7 @@ class Checkpointer:
             MismatchError: The checkpoint has other values or other tensors than the state.
         """
         self._wait_for_previous(None)
-        steps = json.loads(self._ranks.gather(json.dumps(steps_in(self._storage)))[0])
-        if step != "auto":
-            steps = [step]
+        steps = self._steps() if step == "auto" else [step]
         damaged: list[str] = []
         for candidate in steps:
             problem, is_incomplete = self._try_restore(candidate, state)
@@ -215,6 +218,8 @@ class Checkpointer:
             except Exception as error:  # noqa: BLE001  the top of a thread
                 self._error = CheckpointError(f"step {job.step} cannot be saved: {error!r}")
                 self._error.__cause__ = error
+            if self._error is not None and not threading.main_thread().is_alive():
+                _log.error("rank %d: %s", job.rank, self._error)  # nobody will call wait()
 
         # No daemon: the process ends after its last save.
         self._thread = threading.Thread(target=run, name="checkpoint")
@@ -231,6 +236,20 @@ class Checkpointer:
                 waited,
             )
 
+    def _steps(self) -> list[int]:
+        """Return the steps that rank 0 finds, the newest first; all ranks raise its error."""
+        steps: list[int] = []
+        problem = ""
+        if self._ranks.rank == 0:
+            try:
+                steps = steps_in(self._storage)
+            except OSError as error:
+                problem = f"{self._storage.url} cannot be read: {reason_of(error)}"
+        steps, problem = json.loads(self._ranks.gather(json.dumps([steps, problem]))[0])
+        if problem:
+            raise CheckpointError(problem)
+        return steps
+
     def _try_restore(self, step: int, state: dict[str, Any]) -> tuple[str, bool]:
         """Read a checkpoint into a state; return the problem, and whether its save did not end."""
         changes = None
@@ -240,8 +259,10 @@ class Checkpointer:
         except UsageError as error:
             answer["mismatch"] = str(error)
         except (CheckpointError, OSError) as error:
-            has_manifest = look_at(self._storage, step).num_ranks > 0
-            answer |= {"problem": str(error), "incomplete": not has_manifest}
+            answer |= {
+                "problem": str(error),
+                "incomplete": not has_manifest(self._storage, step),
+            }
         answers = [json.loads(text) for text in self._ranks.gather(json.dumps(answer))]
         for rank, each in enumerate(answers):
             if each["mismatch"]:
@@ -253,7 +274,8 @@ class Checkpointer:
             for path in changes.kept:
                 _log.info("%r stays as it is: fewer ranks saved", path)
             return "", False
-        return problems[0]["problem"], any(each["incomplete"] for each in problems)
+        # A manifest that some ranks do not see is no save that did not end.
+        return problems[0]["problem"], all(each["incomplete"] for each in answers)
 
     def _read(self, step: int, state: dict[str, Any]) -> RestorePlan:
         manifest = read_manifest(self._storage, step)

@@ -61,9 +61,9 @@ class TorchRanks:
     def gather(self, text: str) -> list[str]:
         """Return the texts of all ranks, in their order. All ranks must call this; blocks."""
         data = text.encode()
-        sizes = [int(size) for size in self._gather(torch.tensor([len(data)]))]
-        padded = torch.zeros(max([*sizes, 1]), dtype=torch.uint8)
-        padded[: len(data)] = torch.tensor(list(data), dtype=torch.uint8)
+        sizes = [int(size) for size in self._gather(torch.tensor([len(data)], device="cpu"))]
+        padded = torch.zeros(max([*sizes, 1]), dtype=torch.uint8, device="cpu")
+        padded[: len(data)] = torch.tensor(list(data), dtype=torch.uint8, device="cpu")
         rows = self._gather(padded)
         return [
             row[:size].numpy().tobytes().decode() for row, size in zip(rows, sizes, strict=True)

@@ -112,7 +112,7 @@ def fill(reads: Sequence[Read], file: SourceFile) -> None:
         if read.shape == read.common[1] and destination.dtype == read.dtype and is_plain:
             file.read(read.begin, _bytes_of(destination))
             continue
-        rows = torch.empty(read.shape, dtype=read.dtype)
+        rows = torch.empty(read.shape, dtype=read.dtype, device="cpu")
         file.read(read.begin, _bytes_of(rows))
         destination.copy_(_narrowed(rows, read.inner, read.common[1]))
 

@@ -86,9 +86,25 @@ class RestorePlan:
             self._add_object(value, node, path)
         elif isinstance(value, dict):
             self._add_items(cast("dict[Any, Any]", value), node, path)
+        elif isinstance(value, list | tuple) and _has_objects(value):
+            self._add_sequence(holder, key, node, path)
         else:
-            restored = self._decode(node, path, None, None)
+            restored = self._decode(node, path, value, None)
             self.changes.append(lambda: holder.__setitem__(key, restored))
+
+    def _add_sequence(self, holder: Any, key: Any, node: Json, path: str) -> None:
+        """Plan the restoring of a list or tuple that has objects, each of which stays the same."""
+        items = list(holder[key])
+        saved = node["$tuple"] if kind_of(node) == "$tuple" else node
+        if not isinstance(saved, list) or len(cast("list[Json]", saved)) != len(items):
+            raise MismatchError(
+                f"{path!r} has {len(items)} items in the state, but not in {self._checkpoint};"
+                " pass as many objects as were saved"
+            )
+        for index, item in enumerate(cast("list[Json]", saved)):
+            self._add(items, index, item, joined_name(path, index))
+        is_tuple = isinstance(holder[key], tuple)
+        self.changes.append(lambda: holder.__setitem__(key, tuple(items) if is_tuple else items))
 
     def _add_own(self, value: PerRank, node: Json, path: str) -> None:
         if kind_of(node) != "$ranks":
@@ -106,7 +122,8 @@ class RestorePlan:
             raise MismatchError(f"{path!r} is a tensor in the state, but not in {self._checkpoint}")
         tensor = as_tensor(value, path)
         array: Any = value
-        if isinstance(value, np.ndarray) and not np.shares_memory(array, tensor.numpy()):
+        is_array = isinstance(value, np.ndarray) and array.size > 0
+        if is_array and not np.shares_memory(array, tensor.numpy()):
             raise UsageError(f"the array {path!r} cannot be filled in place: pass one in C order")
         saved = self.manifest.tensors[node["$tensor"]]
         if (saved.dtype, saved.shape) != (NAMES.get(tensor.dtype), tuple(tensor.shape)):
@@ -117,6 +134,11 @@ class RestorePlan:
         self._read_into(node["$tensor"], tensor)
 
     def _read_into(self, name: str, tensor: torch.Tensor) -> None:
+        if tensor.is_meta:
+            raise UsageError(
+                f"the tensor {name!r} of the state has no memory (device meta); call to_empty() of"
+                " the module before restore()"
+            )
         part = local_part(tensor)
         if part is not None and part[0].numel():
             self.targets.append(Target(name=name, box=part[1], tensor=part[0]))
@@ -124,6 +146,8 @@ class RestorePlan:
     def _add_object(self, value: HasState, node: Json, path: str) -> None:
         proposal = _optimizer_proposal(value) if isinstance(value, Optimizer) else None
         restored = self._decode(node, path, value.state_dict(), proposal)
+        if isinstance(value, Optimizer):
+            restored["state"] = _by_number(restored.get("state", {}))
         self.changes.append(lambda: value.load_state_dict(restored))
 
     def _add_zero(self, optimizer: Any, node: Json, path: str) -> None:
@@ -160,11 +184,11 @@ class RestorePlan:
         def tensor_of(leaf: Json) -> Any:
             name: str = leaf["$tensor"]
             saved = self.manifest.tensors[name]
-            target = known.get(name.partition("@")[0])
+            target = known.get(name, known.get(name.rpartition("@")[0]))
             if target is None or not _is_alike(target, saved):
                 target = proposal(name.removeprefix(f"{path}."), saved) if proposal else None
             if target is None:
-                target = torch.empty(saved.shape, dtype=DTYPES[saved.dtype])
+                target = torch.empty(saved.shape, dtype=DTYPES[saved.dtype], device="cpu")
             self._read_into(name, target)
             return target.numpy() if leaf["array"] else target
 
@@ -173,6 +197,15 @@ class RestorePlan:
     @property
     def _checkpoint(self) -> str:
         return f"the checkpoint of step {self.manifest.step}"
+
+
+def _has_objects(value: Any) -> bool:
+    """Return whether a value is, or has at any depth, an object that is restored by itself."""
+    if isinstance(value, Mapping):
+        return any(map(_has_objects, cast("Mapping[Any, Any]", value).values()))
+    if isinstance(value, list | tuple):
+        return any(map(_has_objects, cast("list[Any]", value)))
+    return isinstance(value, PerRank | HasState)
 
 
 def _tensors_of(value: Any, path: str) -> dict[str, torch.Tensor]:
@@ -191,6 +224,17 @@ def _tensors_of(value: Any, path: str) -> dict[str, torch.Tensor]:
 
 def _is_alike(tensor: torch.Tensor, saved: SavedTensor) -> bool:
     return tensor.dtype == DTYPES[saved.dtype] and tuple(tensor.shape) == saved.shape
+
+
+def _by_number(state: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Return the state of an optimizer by the numbers of its parameters.
+
+    torch.distributed.checkpoint turns the numbers into texts, which load_state_dict() would ignore.
+    """
+    return {
+        int(key) if isinstance(key, str) and key.isdecimal() else key: item
+        for key, item in state.items()
+    }
 
 
 def _optimizer_proposal(optimizer: Optimizer) -> Proposal:

@@ -107,6 +107,18 @@ def write_checkpoint(
         _wait_for_end(job)
 
 
+def report_failure(job: SaveJob, error: Exception) -> None:
+    """Tell the other ranks that this one has no state to write, so that they do not wait for it."""
+    words = f"rank {job.rank} cannot save its state: {error!r}"
+    try:
+        if job.num_ranks > 1 and job.rank == 0:
+            _write_json(job.storage, job.failure, {"error": words})
+        elif job.num_ranks > 1:
+            _write_json(job.storage, job.note_of(job.rank), RankNote(error=words).as_json())
+    except OSError as failed:
+        _log.warning("rank %d cannot tell the others that it failed: %s", job.rank, failed)
+
+
 def _write_file(
     job: SaveJob, data: memoryview, layout: Layout, pieces: Sequence[Piece], state: Json
 ) -> RankNote:
@@ -142,6 +154,9 @@ def _finish(job: SaveJob, own: RankNote) -> None:
     """Make the folder a checkpoint, or tell all ranks why it is none; only rank 0 calls this."""
     try:
         manifest = merge_notes(_all_notes(job, own), job.step, job.time, job.save)
+        lost = {file.name for file in manifest.files} - set(job.storage.names(folder_of(job.step)))
+        if lost:
+            raise _disturbed(job, f"{', '.join(sorted(lost))} is gone")
         publish(job.storage, manifest, job.keep)
     except (OSError, SlipstreamError) as error:
         failed = error if isinstance(error, SlipstreamError) else CheckpointError(str(error))
@@ -186,6 +201,8 @@ def _all_notes(job: SaveJob, own: RankNote) -> list[RankNote]:
     names = {job.note_of(rank).rpartition("/")[2]: rank for rank in range(1, job.num_ranks)}
 
     def is_complete() -> bool:
+        if job.num_ranks > 1 and job.storage.size(job.note_of(0)) is None:
+            raise _disturbed(job, "the note of rank 0 is gone")
         missing = [name for name, rank in names.items() if rank not in notes]
         for name in find_names(job.storage, folder, missing):
             content = read_whole(job.storage, joined(folder, name))
@@ -204,12 +221,31 @@ def _all_notes(job: SaveJob, own: RankNote) -> list[RankNote]:
 def _wait_for_end(job: SaveJob) -> None:
     """Block until rank 0 has ended the save; only the other ranks call this."""
     own = job.note_of(job.rank)
-    _wait(job, lambda: job.storage.size(own) is None, lambda: "rank 0 did not write the manifest")
-    if job.storage.size(job.failure) is not None:
+
+    def has_failed() -> bool:
+        return job.storage.size(job.failure) is not None
+
+    _wait(
+        job,
+        lambda: job.storage.size(own) is None or has_failed(),
+        lambda: "rank 0 did not write the manifest",
+    )
+    if has_failed():
         failure: Mapping[str, Any] = json.loads(read_whole(job.storage, job.failure))
         raise CheckpointError(failure["error"])
-    if read_manifest(job.storage, job.step).save != job.save:
-        raise CheckpointError(f"another job writes the same checkpoints in {job.storage.url}")
+    try:
+        is_own = read_manifest(job.storage, job.step).save == job.save
+    except CheckpointError as error:
+        raise _disturbed(job, str(error)) from error
+    if not is_own:
+        raise _disturbed(job, "the manifest belongs to another save")
+
+
+def _disturbed(job: SaveJob, what: str) -> CheckpointError:
+    return CheckpointError(
+        f"the checkpoint of step {job.step} in {job.storage.url} was disturbed: {what}; each job"
+        " needs a folder of its own, because it removes unfinished saves of others"
+    )
 
 
 def _wait(job: SaveJob, is_done: Callable[[], bool], tell: Callable[[], str]) -> None:

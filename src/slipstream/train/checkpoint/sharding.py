@@ -45,8 +45,9 @@ def writes_part(tensor: DTensor, name: str) -> bool:
     coordinates = tensor.device_mesh.get_coordinate()
     if coordinates is None:
         return False
+    is_empty = tensor.numel() == 0  # all parts are equal then
     return all(
-        number == 0 or not isinstance(placement, Replicate)
+        number == 0 or not (is_empty or isinstance(placement, Replicate))
         for number, placement in zip(coordinates, tensor.placements, strict=True)
     )
 

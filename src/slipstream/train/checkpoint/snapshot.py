@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 from collections.abc import Sequence
 
@@ -49,7 +50,7 @@ class HostImage:
     def _reserve(self, num_bytes: int) -> torch.Tensor:
         if self._memory is None or len(self._memory) < num_bytes:
             self._memory = mmap.mmap(-1, num_bytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-            if hasattr(mmap, "MADV_HUGEPAGE"):
+            with contextlib.suppress(AttributeError, OSError):  # kernels without huge pages
                 self._memory.madvise(mmap.MADV_HUGEPAGE)
         self._num_bytes = num_bytes
         return torch.frombuffer(self._memory, dtype=torch.uint8, count=num_bytes)

@@ -213,8 +213,10 @@ def _fsspec_storage(url: str, options: Mapping[str, Any]) -> Storage:
 
 
 def _make_folder(folder: Path) -> None:
+    """Make a folder and those above it, so that all of them survive a crash of the machine."""
     if not folder.is_dir():
-        folder.mkdir(parents=True, exist_ok=True)
+        _make_folder(folder.parent)
+        folder.mkdir(exist_ok=True)
         _synchronize_folder(folder.parent)
 
 
