@@ -15,6 +15,7 @@ from slipstream.flight.facts import (
     RankFacts,
     capital,
     facts_of,
+    first_line,
     name_of_signal,
     place_in_words,
     ranks_in_words,
@@ -176,7 +177,7 @@ def find_cause(evidence: Evidence, facts: Facts) -> Cause:
 
 def _unknown(evidence: Evidence, facts: Facts) -> Cause:
     said = {
-        each.rank: each.occasions[0].text.splitlines()[0]
+        each.rank: first_line(each.occasions[0].text)
         for each in facts.values()
         if each.occasions and each.occasions[0].kind != "request"
     }

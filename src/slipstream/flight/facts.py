@@ -175,6 +175,11 @@ def capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
+def first_line(text: str) -> str:
+    """Return the first line of a text; "" if it has none."""
+    return text.partition("\n")[0]
+
+
 def place_in_words(line: StackLine | None) -> str:
     """Return a place in a script, such as "train.py:41 (load)"; "" for None."""
     return "" if line is None else f"{short_path(line.file)}:{line.line} ({line.function})"

@@ -12,6 +12,10 @@ from slipstream.flight.files import epoch_folder, launcher_path
 from slipstream.flight.launcher import LauncherRecord, RankEnd
 from slipstream.flight.record import FlightRecord, RecordedEngine
 
+# Records come from other hosts, and an account has a row for each rank.
+_MOST_RANKS = 1 << 20
+_LATEST = 32503680000.0  # the year 3000, in seconds since 1970
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Evidence:
@@ -114,13 +118,29 @@ def _read(path: Path, kind: type[T], problems: list[str]) -> T | None:
         value = from_json(kind, path.read_text(encoding="utf-8"))
         if getattr(value, "format", "") != expected:
             raise ValueError(f"its format is {getattr(value, 'format', '')!r}, not {expected!r}")
+        _check(value)
     except OSError as error:
         problems.append(f"{path} cannot be read: {reason_of(error)}")
-    except ValueError as error:
+    except (ValueError, OverflowError, RecursionError) as error:
         problems.append(f"{path} is not a {expected}: {error}")
     else:
         return value
     return None
+
+
+def _check(value: object) -> None:
+    """Check the numbers of a record; raise ValueError if no process writes such numbers."""
+    ranks, size, times = [0], _MOST_RANKS, [0.0]
+    if isinstance(value, FlightRecord):
+        events = (event for engine in value.engines for event in engine.events)
+        ranks, size = [value.rank], value.world_size
+        times = [each.wall for each in (value.clock, *value.occasions, *events)]
+    elif isinstance(value, LauncherRecord):
+        ranks, times = [end.rank for end in value.ranks], [value.started]
+    if not (all(0 <= rank < size for rank in ranks) and size <= _MOST_RANKS):
+        raise ValueError(f"it has ranks {ranks[:5]} of {size}; allowed: up to {_MOST_RANKS} ranks")
+    if not all(0 <= wall < _LATEST for wall in times):
+        raise ValueError("it has times that no clock shows; allowed: from 1970 to 3000")
 
 
 def _read_launcher(
@@ -154,6 +174,6 @@ def _read_crashes(folder: Path, problems: list[str]) -> dict[int, str]:
         except OSError as error:
             problems.append(f"{path} cannot be read: {reason_of(error)}")
             continue
-        if text.strip() and number.isdigit():
+        if text.strip() and number.isdecimal() and int(number) < _MOST_RANKS:
             crashes[int(number)] = text
     return crashes

@@ -14,7 +14,7 @@ from slipstream.flight.record import ClockReading, MemoryReading
 
 # Packages whose versions explain faults, if the process has loaded them.
 _PACKAGES = ("numpy", "torch", "tensorflow", "jax")
-_SECRET = re.compile(r"(?i)(key|token|secret|passw|credential)")
+_SECRET = re.compile(r"(?i)(key|token|secret|pass(w|phrase)|pwd|credential|auth(?!or)|bearer)")
 _HIDDEN = "***"
 _MOST_ARGUMENTS = 60
 _MOST_CHARACTERS = 300

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 
 from slipstream.flight.cause import Facts
-from slipstream.flight.facts import RankFacts, place_in_words, ranks_in_words
+from slipstream.flight.facts import RankFacts, first_line, place_in_words, ranks_in_words
 from slipstream.flight.record import RecordedEvent
 
 # Clocks of hosts that are kept by NTP differ by less.
@@ -60,7 +60,7 @@ def notices(facts: Facts) -> list[str]:
         if failure is None:
             continue
         teller = _teller(each, failure)
-        text = failure.text.splitlines()[0].rstrip(":")
+        text = first_line(failure.text).rstrip(":")
         moment = time.strftime("%H:%M:%S", time.localtime(failure.wall))
         who = f"{moment}.{int(failure.wall % 1 * 1000):03} rank {each.rank}"
         if teller is None:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
     from rich.table import Table
+    from rich.text import Text
 
 _MOST_ROWS = 64
 _FAULT_STYLE = "bold red"
@@ -19,11 +20,9 @@ _FAULT_STYLE = "bold red"
 
 def screen(account: Account) -> list[RenderableType]:
     """Return the parts of an account in the order in which a person reads them."""
-    from rich.text import Text
-
-    parts: list[RenderableType] = [Text(account.headline, style="bold")]
-    parts += [Text(f"  {line}") for line in account.details]
-    parts += [Text(""), _table(account)]
+    parts: list[RenderableType] = [_shown(account.headline, style="bold")]
+    parts += [_shown(f"  {line}") for line in account.details]
+    parts += [_shown(""), _table(account)]
     parts += _section("How the others learned of it", account.notices)
     parts += _section("Who went on", account.survived)
     parts += _section("Differences", account.differences)
@@ -34,10 +33,18 @@ def screen(account: Account) -> list[RenderableType]:
 
 
 def _section(title: str, lines: Iterable[str]) -> list[RenderableType]:
+    listed = [_shown(f"  - {line}") for line in lines]
+    return [_shown(""), _shown(title, style="bold"), *listed] if listed else []
+
+
+def _shown(text: str, style: str = "") -> Text:
+    """Return a text of records, in which a terminal finds neither markup nor commands."""
     from rich.text import Text
 
-    listed = [Text(f"  - {line}") for line in lines]
-    return [Text(""), Text(title, style="bold"), *listed] if listed else []
+    shown = (
+        letter if letter.isprintable() or letter == "\n" else repr(letter)[1:-1] for letter in text
+    )
+    return Text("".join(shown), style=style)
 
 
 def _table(account: Account) -> Table:
@@ -49,7 +56,7 @@ def _table(account: Account) -> Table:
     rows = account.rows if len(rows) <= _MOST_ROWS else rows[:_MOST_ROWS]
     for row in rows:
         at_fault = row.rank in account.ranks_at_fault
-        table.add_row(*_cells(row), style=_FAULT_STYLE if at_fault else "")
+        table.add_row(*map(_shown, _cells(row)), style=_FAULT_STYLE if at_fault else "")
     more = len(account.rows) - len(rows)
     if more:
         table.caption = f"and {more} more ranks; --json has all of them"

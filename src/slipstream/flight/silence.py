@@ -30,7 +30,9 @@ class _Loss:
 
 def find_silence(evidence: Evidence, facts: Facts) -> Cause | None:
     """Return the cause if ranks lost others."""
-    losses = [loss for each in facts.values() for loss in _first_losses(each)]
+    losses = [
+        loss for each in facts.values() for loss in _first_losses(each) if loss.peer.rank in facts
+    ]
     lost = {loss.peer.rank for loss in losses}
     if not losses:
         return None
@@ -156,6 +158,7 @@ def find_leaver(evidence: Evidence, facts: Facts) -> Cause | None:
     for each in facts.values():
         peers = () if each.engine is None else each.engine.peers
         left = [peer for peer in peers if peer.state == "left" and peer.ended is not None]
+        left = [peer for peer in left if peer.rank in facts]
         failure = each.failure
         if failure is None or not left:
             continue
