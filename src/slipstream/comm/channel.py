@@ -107,16 +107,17 @@ def open_channel(host: str, port: int, *, key: bytes, claim: Claim, deadline: fl
 def _dial(host: str, port: int, deadline: float) -> socket.socket:
     """Connect to the first of a host's addresses that answers."""
     failure: OSError | None = None
-    for family, kind, protocol, _, address in socket.getaddrinfo(
-        host, port, type=socket.SOCK_STREAM
-    ):
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    for index, (family, kind, protocol, _, address) in enumerate(found):
         connection = socket.socket(family, kind, protocol)
         try:
             # If nobody listens yet, the kernel may give this socket the port and connect it to
             # itself. With SO_REUSEADDR the other process can still listen on the port, even while
             # the closed socket is in TIME_WAIT.
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            connection.settimeout(max(0.001, deadline - time.monotonic()))
+            # An address that does not answer leaves its share of the time to the others.
+            share = (deadline - time.monotonic()) / (len(found) - index)
+            connection.settimeout(max(0.001, share))
             connection.connect(address)
         except OSError as error:
             connection.close()

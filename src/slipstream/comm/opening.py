@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from slipstream import _core
 from slipstream.comm import flight
@@ -35,7 +35,7 @@ class Seat:
     rank: int
     size: int
     epoch: int
-    key: bytes
+    key: bytes = field(repr=False)
 
 
 def open_engine(

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import struct
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 
 from slipstream.comm.auth import Claim
@@ -60,7 +60,7 @@ class Meeting:
 
     host: str
     port: int
-    key: bytes
+    key: bytes = field(repr=False)
     claim: Claim
     seconds: float
 
