@@ -14,21 +14,11 @@ pytestmark = pytest.mark.multiprocess
 
 Start = Callable[..., Any]
 
-PLACES = (
-    *(
-        "init",
-        "elastic_init",
-        "allreduce",
-        "large_allreduce",
-        "barrier",
-        "receive",
-        "group",
-        "handle",
-    ),
-    *("torch_allreduce", "torch_barrier", "torch_objects", "overlap"),
-    *("horovod_allreduce", "horovod_join", "horovod_objects"),
-    *("checkpoint_save", "checkpoint_restore"),
-)
+CALLS = ("allreduce", "large_allreduce", "barrier", "receive", "group", "handle")
+TORCH = ("torch_allreduce", "torch_barrier", "torch_objects", "overlap")
+HOROVOD = ("horovod_allreduce", "horovod_join", "horovod_objects")
+CHECKPOINT = ("checkpoint_save", "checkpoint_restore")
+PLACES = ("init", "elastic_init", *CALLS, *TORCH, *HOROVOD, *CHECKPOINT)
 
 
 @pytest.mark.slow("ctrl-c")
