@@ -85,6 +85,17 @@ def test_a_lack_of_memory_has_advice_of_its_own(account: Callable[..., Account])
     assert any("smaller batch" in line and "GiB in all" in line for line in told.advice)
 
 
+def test_errors_that_say_what_to_do_have_no_advice_about_the_script(
+    account: Callable[..., Account],
+) -> None:
+    told = account("fill_disk")
+    assert "No space left on device" in told.headline
+    (advice,) = told.advice
+    assert advice.startswith("The disk is full, or its quota is used up on ")
+    (advice,) = account("misuse").advice
+    assert advice == "Do what the message says; it comes from Slipstream, which knows the cause."
+
+
 def test_a_killed_rank_is_missing(account: Callable[..., Account]) -> None:
     told = account("kill")
     assert told.kind == "lost"

@@ -15,6 +15,7 @@ _LOST = re.compile(
     r"|ha(?:s|ve) not (?:sent|received|submitted)|ha(?:s|ve) submitted it, but)"
 )
 _ERROR = re.compile(r"\w(?:Error|Exception|Interrupt)\b")
+_NUMBER = re.compile(r"0x[0-9a-f]+|\d+")
 
 
 def lost_by(rank: int, lines: Iterable[str]) -> int | None:
@@ -22,6 +23,18 @@ def lost_by(rank: int, lines: Iterable[str]) -> int | None:
     named = [int(match[1]) for line in lines for match in _LOST.finditer(line)]
     others = [other for other in named if other != rank]
     return others[-1] if others else None
+
+
+def own_error(lines: Sequence[str]) -> str:
+    """Return the error of the program in its last lines, without numbers, which may differ.
+
+    Returns:
+        The last line that names an error; "" if there is none, or if the lines name a lost rank,
+        because then the error is a consequence.
+    """
+    errors = [line.strip() for line in lines if _ERROR.search(line)]
+    is_consequence = any(map(_LOST.search, lines))
+    return _NUMBER.sub("N", errors[-1]) if errors and not is_consequence else ""
 
 
 def telling_line(lines: Sequence[str]) -> str:

@@ -140,12 +140,15 @@ class FlightLog:
         if self.remove_if_empty():
             return
         if failure is None:
-            self.note(
-                f"there were faults, but the job went on: slipstream explain {self._shown_path}"
-            )
+            self.note(f"{self._what_happened}: slipstream explain {self._shown_path}")
         else:
             self._try_to_write(launcher_path(self._folder), as_json(self._record(failure)))
             self.note(f"explain it: slipstream explain {self._shown_path}")
+
+    @property
+    def _what_happened(self) -> str:
+        """The faults of a job that has succeeded, in words."""
+        return "there were faults, but the job went on"
 
     @property
     def _shown_path(self) -> Path:

@@ -21,7 +21,8 @@ from slipstream.flight.facts import (
     ranks_in_words,
 )
 from slipstream.flight.files import FIRST_KEPT, NEWEST_KEPT, epoch_folders, num_dropped
-from slipstream.flight.folder import Evidence, read_folder
+from slipstream.flight.folder import Evidence, read_folder, read_launcher
+from slipstream.flight.lost import new_starts
 from slipstream.flight.record import RecordedOperation
 from slipstream.flight.silence import find_leaver, find_silence
 from slipstream.flight.waiting import find_interrupt, find_stuck
@@ -80,7 +81,8 @@ class Account:
         advice: Sentences about what to do.
         problems: Files that could not be read.
         survived: Sentences about the ranks that went on, in an elastic job.
-        others: Other faults of the same elastic job, each in one line, the newest first.
+        others: Other faults and new starts of the same elastic job, each in one line, the newest
+            first.
         wall: Wall clock at the first occasion of a record, 0 if there is none.
     """
 
@@ -111,15 +113,24 @@ def explain(folder: Path) -> Account:
     if any(folder.glob("rank-*.json")):
         folders.insert(0, folder)  # a fault before the training began
     if not epoch_folders(folder):
-        return account_of(folder)
+        return replace(account_of(folder), others=tuple(_other_faults([], folder)))
     *older, newest = sorted(folders, key=_wall_of)
-    others = [_in_one_line(each, folder) for each in reversed(older)]
+    others = _other_faults(older, folder)
     if dropped := num_dropped(folder):
         others.append(
             f"records of {dropped} more fault{'s' * (dropped > 1)} were dropped: the first"
             f" {FIRST_KEPT} and the newest {NEWEST_KEPT} are kept"
         )
     return replace(account_of(newest), others=tuple(others))
+
+
+def _other_faults(folders: list[Path], job: Path) -> list[str]:
+    """Return faults and new starts of an elastic job, each in one line, the newest first."""
+    dated = [(_wall_of(each), _in_one_line(each, job)) for each in folders]
+    launcher = read_launcher(job)
+    if launcher is not None:
+        dated += [(each.wall, each.in_words()) for each in new_starts(launcher)]
+    return [line for _, line in sorted(dated, key=lambda each: each[0], reverse=True)]
 
 
 def _wall_of(folder: Path) -> float:

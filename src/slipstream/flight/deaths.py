@@ -20,6 +20,8 @@ from slipstream.flight.record import RaisedError
 # Texts of errors that mean a lack of memory, in lower case.
 _MEMORY_TYPES = ("MemoryError", "OutOfMemoryError")
 _MEMORY_TEXTS = ("out of memory", "can't allocate memory", "cannot allocate memory")
+# Texts of errors that mean a full disk.
+_DISK_TEXTS = ("No space left on device", "Disk quota exceeded")
 _SHORT_MEMORY = 0.05  # share of a host's memory that is left
 _STACK_LINES = 12
 _LIBRARIES = ("/site-packages/", "/dist-packages/", "/lib/python")
@@ -85,7 +87,9 @@ def _exception(evidence: Evidence, facts: Facts, first: RankFacts, error: Raised
         ranks=ranks,
         headline=headline,
         details=tuple(details),
-        advice=_memory_advice(first, error) if lacks_memory else _exception_advice(ranks, facts),
+        advice=_memory_advice(first, error)
+        if lacks_memory
+        else _exception_advice(ranks, facts, error),
     )
 
 
@@ -95,7 +99,17 @@ def is_memory_error(error: RaisedError) -> bool:
     return error.type.endswith(_MEMORY_TYPES) or any(each in text for each in _MEMORY_TEXTS)
 
 
-def _exception_advice(ranks: tuple[int, ...], facts: Facts) -> tuple[str, ...]:
+def _exception_advice(ranks: tuple[int, ...], facts: Facts, error: RaisedError) -> tuple[str, ...]:
+    texts = (error.message, *error.causes)
+    if any(each in text for each in _DISK_TEXTS for text in texts):
+        hosts = ", ".join(sorted({facts[rank].host for rank in ranks} - {""}))
+        return (
+            f"The disk is full, or its quota is used up{f' on {hosts}' * bool(hosts)}: delete"
+            " what is not needed, or choose another folder. A Checkpointer keeps fewer checkpoints"
+            " with keep=1.",
+        )
+    if error.type.startswith("slipstream."):
+        return ("Do what the message says; it comes from Slipstream, which knows the cause.",)
     if len(ranks) > 1:
         return (
             "Several ranks raised the same exception, so the fault is in the script or in data that"

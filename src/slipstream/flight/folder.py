@@ -128,6 +128,12 @@ def _read(path: Path, kind: type[T], problems: list[str]) -> T | None:
     return None
 
 
+def read_launcher(folder: Path) -> LauncherRecord | None:
+    """Return the launcher's record of a whole job, or None if it has none that can be read."""
+    path = launcher_path(folder)
+    return _read(path, LauncherRecord, []) if path.exists() else None
+
+
 def _check(value: object) -> None:
     """Check the numbers of a record; raise ValueError if no process writes such numbers."""
     ranks, size, times = [0], _MOST_RANKS, [0.0]
@@ -150,7 +156,8 @@ def _read_launcher(
     path = launcher_path(folder)
     epoch = next((each.epoch for each in records if each.epoch is not None), None)
     if path.exists() or epoch is None:
-        return _read(path, LauncherRecord, problems) if path.exists() else None
+        found = _read(path, LauncherRecord, problems) if path.exists() else None
+        return found if found is None or records else found.in_last_epoch()
     path = launcher_path(folder.absolute().parent)
     whole = None
     if folder.absolute().name == epoch_folder(epoch.number, epoch.title) and path.exists():

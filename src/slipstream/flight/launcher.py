@@ -54,6 +54,8 @@ class LauncherRecord:
         failed_host: Host that failed as a whole, or "".
         reason: Reason why the host failed, or "".
         signal: Name of the signal that the launcher received before a rank failed, or "".
+        new_starts: Seconds from the launcher's start to each time at which an elastic job had lost
+            all members, and so started again, in order.
         version: Version of the format.
         format: Name of the format.
     """
@@ -66,6 +68,7 @@ class LauncherRecord:
     failed_host: str = ""
     reason: str = ""
     signal: str = ""
+    new_starts: tuple[float, ...] = ()
     version: int = VERSION
     format: str = FORMAT
 
@@ -98,6 +101,14 @@ class LauncherRecord:
             reason=self.reason if is_last else "",
             signal=self.signal if is_last else "",
         )
+
+    def in_last_epoch(self) -> LauncherRecord:
+        """Return what is known of the last epoch of an elastic job, with slots for its ranks."""
+        last = max(self.ranks, key=lambda end: end.seconds or 0.0, default=None)
+        if last is None or last.epoch == 0:
+            return self
+        slots = range(1 + max(end.rank for end in self.ranks))
+        return self.in_epoch(last.epoch, slots, self.started + (last.seconds or 0.0))
 
     def _distance(self, end: RankEnd, wall: float) -> float:
         return abs(self.started + (end.seconds or 0.0) - wall)

@@ -27,7 +27,7 @@ def screen(account: Account) -> list[RenderableType]:
     parts += _section("Who went on", account.survived)
     parts += _section("Differences", account.differences)
     parts += _section("What to do", account.advice)
-    parts += _section("Other faults of this job", account.others)
+    parts += _section("What else happened to this job", account.others)
     parts += _section("Unreadable files", account.problems)
     return parts
 

@@ -32,6 +32,14 @@ def explained(folder: Path, *, cwd: Path | None = None) -> dict[str, Any]:
     return json.loads(told.stdout)
 
 
+def folder_of_new_start(launch: Any) -> Path:
+    """Return the folder that the last line of a job that started again names."""
+    assert launch.finish() == 0, launch.errors
+    begin = "slipstream: there were faults; 1 time no member was left and the job started again: "
+    (line,) = (line for line in launch.errors.splitlines() if line.startswith(begin))
+    return Path(line.rpartition("slipstream explain ")[2])
+
+
 @pytest.mark.slow("records of an elastic job")
 def test_each_fault_has_an_account(
     run: Run, tmp_path: Path, wait_until: Callable[..., None]
@@ -78,13 +86,33 @@ def test_a_crash_that_nobody_survives_has_an_account(
     (tmp_path / "crash.0").touch()
     launch.wait_for("no member is left, so the job starts again")
     (tmp_path / "stop").touch()
-    assert launch.finish() == 0, launch.errors
-    (line,) = (line for line in launch.errors.splitlines() if line.startswith(WENT_ON))
-    told = explained(Path(line.removeprefix(WENT_ON)))
+    told = explained(folder_of_new_start(launch))
     assert told["kind"] == "crashed"
     assert told["ranks_at_fault"] == [0]
     assert "elastic_faults.py" in told["headline"]
     assert any("string_at" in each for each in told["details"])
+    (other,) = told["others"]
+    assert "No member was left, so the job started again" in other
+
+
+@pytest.mark.slow("records of an elastic job")
+def test_a_fault_that_leaves_nobody_who_could_write_a_record_has_an_account(
+    run: Run, tmp_path: Path, wait_until: Callable[..., None]
+) -> None:
+    launch = run("--min", "2", "--max", "2", "elastic_faults.py", tmp_path)
+    wait_until(lambda: len(members(launch, 1)) == 2)
+    killed = members(launch, 1)
+    for pid in killed.values():
+        os.kill(pid, signal.SIGSTOP)  # so that neither notices that the other one is gone
+    for pid in killed.values():
+        os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: launch.output.count("epoch 1: rank 1 of 2") == 2)
+    (tmp_path / "stop").touch()
+    told = explained(folder_of_new_start(launch))
+    assert told["kind"] == "killed"
+    assert {row["pid"] for row in told["rows"]} == set(killed.values())
+    (other,) = told["others"]
+    assert "epoch 1 ended with 2 x signal 9 (SIGKILL) on host " in other
 
 
 @pytest.mark.slow("records of an elastic job")

@@ -1,6 +1,7 @@
 """Ranks that reduce in a loop; in step 5, rank 1 gets into the trouble that the argument names."""
 
 import ctypes
+import errno
 import os
 import signal
 import sys
@@ -18,6 +19,16 @@ STEP, CULPRIT = 5, 1
 def raise_error() -> None:
     """Raise an exception of the script."""
     raise ValueError("bad sample 17")
+
+
+def fill_disk() -> None:
+    """Raise what a write to a full disk raises."""
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "step-00000020")
+
+
+def misuse() -> None:
+    """Raise one of Slipstream's own errors, which says what to do."""
+    comm.allreduce(np.zeros(1), op="median")
 
 
 def raise_everywhere() -> None:

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from slipstream.cluster.elastic.slots import Backoff, Slot
-from slipstream.cluster.elastic.verdict import awaited_members, first_failure, is_hopeless
+from slipstream.cluster.elastic.verdict import awaited_members, first_failure, hopeless
 from slipstream.cluster.launcher import Failure
 
 FAILURE = Failure(host="a", rank=0, reason="exit code 3", seconds=1.0, exit_code=3)
@@ -90,15 +90,63 @@ def test_a_program_that_fails_at_once_again_and_again_is_given_up(
     has_trained: bool, most: int
 ) -> None:
     others = [slot(1), slot(2)]
-    assert not is_hopeless([slot(0, most - 1), *others], has_trained=has_trained)
-    assert is_hopeless([slot(0, most), *others], has_trained=has_trained)
+    assert not hopeless([slot(0, most - 1), *others], 0.0, has_trained=has_trained)
+    assert hopeless([slot(0, most), *others], 0.0, has_trained=has_trained)
 
 
 def test_one_bad_slot_does_not_end_a_job_that_runs() -> None:
     running = slot(1, is_running=True)
-    assert not is_hopeless([slot(0, 20), running], has_trained=True)
-    assert is_hopeless([slot(0, 20), slot(1, 20, is_running=True)], has_trained=True)
-    assert not is_hopeless([], has_trained=False)
+    assert not hopeless([slot(0, 20), running], 0.0, has_trained=True)
+    assert hopeless([slot(0, 20), slot(1, 20, is_running=True)], 0.0, has_trained=True)
+    assert not hopeless([], 0.0, has_trained=False)
+
+
+def raised(text: str) -> Failure:
+    """Return the failure of a process whose last lines end with a text."""
+    return dataclasses.replace(FAILURE, exit_code=1, last_lines=("  File 'train.py'", text))
+
+
+FULL = "OSError: [Errno 28] No space left on device: 'step-{}'"
+
+
+def fail_every(seconds: float, failures: list[Failure]) -> Slot:
+    """Return a slot whose processes trained for so long and then failed, from the time 0 on."""
+    made = slot()
+    for number, failure in enumerate(failures):
+        made.start(seconds * number, number)
+        made.enter(number + 1, seconds * number)
+        made.end(seconds * (number + 1), failure)
+    return made
+
+
+def test_an_error_that_comes_back_after_minutes_of_training_ends_the_job() -> None:
+    """A disk that was full at each save once made a job start again for ever."""
+    full = [raised(FULL.format(step)) for step in range(5)]
+    made = fail_every(600.0, full)
+    assert "the same error ended 5 processes in a row" in hopeless([made], 3000.0, has_trained=True)
+    assert not hopeless([fail_every(600.0, full[:4])], 2400.0, has_trained=True)
+    assert not hopeless([fail_every(20.0, full)], 100.0, has_trained=True), "it may soon go away"
+    assert not hopeless([fail_every(4000.0, full)], 20000.0, has_trained=True), "it trains for long"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        raised("ValueError: another one"),
+        dataclasses.replace(raised(FULL), exit_code=137),
+        raised("PeerLostError: rank 3 (a, tcp) is gone"),
+        raised("no error at all"),
+    ],
+)
+def test_other_failures_are_not_the_same_error(other: Failure) -> None:
+    failures = [raised(FULL), raised(FULL), other, raised(FULL), raised(FULL)]
+    assert not hopeless([fail_every(600.0, failures)], 3000.0, has_trained=True)
+
+
+def test_all_slots_must_have_the_same_error_while_a_process_runs() -> None:
+    bad, good = fail_every(600.0, [raised(FULL)] * 5), slot(1, is_running=True)
+    assert not hopeless([bad, good], 3000.0, has_trained=True)
+    assert hopeless([bad, slot(1)], 3000.0, has_trained=True)
 
 
 def test_who_was_left_behind_is_not_awaited_at_the_end() -> None:

@@ -40,6 +40,7 @@ class ElasticFlightLog(FlightLog):
         self._elastic = shown
         self._first: list[RankEnd] = []
         self._newest: deque[RankEnd] = deque(maxlen=_NEWEST_ENDS)
+        self._new_starts: list[float] = []
         self._write_at: float | None = None  # time from which launcher.json is due
 
     # ---- what only this display receives ----
@@ -69,6 +70,11 @@ class ElasticFlightLog(FlightLog):
             self._newest.append(end)
         self._write_at = time.monotonic() + _CHECK_SECONDS
 
+    def lost_all(self) -> None:
+        """Take note that no member is left, so the job starts again."""
+        seconds = round(time.monotonic() - self._began_at, 3)
+        self._new_starts = [*self._new_starts, seconds][-_NEWEST_ENDS:]
+
     # ---- the display ----
 
     def named(self, rank: int, host: str, first_rank: int | None) -> None:
@@ -94,7 +100,9 @@ class ElasticFlightLog(FlightLog):
         """Write `launcher.json` if there were faults, and say how to read the records."""
         self._remove_empty_files()
         self._make_folders_of_crashes()
-        if epoch_folders(self._folder) or any(self._folder.glob("rank-*.json")):
+        ends = (*self._first, *self._newest)
+        has_lost = any(end.epoch and not end.by_launcher for end in ends)  # perhaps all at once
+        if has_lost or epoch_folders(self._folder) or any(self._folder.glob("rank-*.json")):
             self._try_to_drop()
             self._write(failure)
         super().finished(failure)
@@ -115,7 +123,17 @@ class ElasticFlightLog(FlightLog):
         if failure is not None and failure.after_signal:
             ends = tuple(replace(end, by_launcher=False) for end in ends)
         bad = [end for end in ends if end.status and not end.by_launcher]
-        return self._record_of(ends, bad, failure)
+        return replace(self._record_of(ends, bad, failure), new_starts=tuple(self._new_starts))
+
+    @property
+    def _what_happened(self) -> str:
+        count = len(self._new_starts)
+        if count == 0:
+            return super()._what_happened
+        return (
+            f"there were faults; {count} time{'s' * (count > 1)} no member was left and the job"
+            " started again"
+        )
 
     def _remove_empty_files(self) -> None:
         """Remove the files for crashes that have not happened; no process runs any more."""

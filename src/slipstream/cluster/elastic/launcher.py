@@ -25,7 +25,7 @@ from slipstream.cluster.elastic.hosts import ElasticHost, HostPool
 from slipstream.cluster.elastic.options import ElasticOptions
 from slipstream.cluster.elastic.slots import QUICK_SECONDS, Slot
 from slipstream.cluster.elastic.starts import Starter
-from slipstream.cluster.elastic.verdict import first_failure, is_hopeless
+from slipstream.cluster.elastic.verdict import first_failure, hopeless
 from slipstream.cluster.job import Job
 from slipstream.cluster.launcher import LAUNCH_FAILED, Display, Failure, FlightListener
 from slipstream.cluster.lines import Transcript
@@ -75,6 +75,9 @@ class ElasticFlightListener(FlightListener, Protocol):
 
     def ended(self, slot: int, status: int | None, epoch: int, *, by_launcher: bool) -> None:
         """Receive the end of a slot's process, and its last epoch; see `ElasticFlightLog`."""
+
+    def lost_all(self) -> None:
+        """Take note that no member is left, so the job starts again."""
 
 
 class _Phase(Enum):
@@ -497,20 +500,20 @@ class _ElasticLauncher:
         """Decide whether the job has failed."""
         running = self._running
         self._has_trained |= any(slot.trained_seconds(now) > QUICK_SECONDS for slot in running)
-        if is_hopeless(self._used, has_trained=self._has_trained):
-            failure = first_failure(self._pool.slots)
-            assert failure is not None
-            often = f"this happened again and again, before {QUICK_SECONDS:g} s of training"
-            self._end_with(replace(failure, reason=f"{failure.reason}; {often}"))
+        failure = first_failure(self._pool.slots)
+        why = hopeless(self._used, now, has_trained=self._has_trained)
+        if why and failure is not None:
+            self._end_with(replace(failure, reason=f"{failure.reason}; {why}"))
             return
         if self._phase is _Phase.RUNNING and not self._is_alive(running):
-            failure = first_failure(self._pool.slots)
             if self._options.host_rules is not None and failure is not None:
                 self._end_with(failure)
                 return
             self._phase = _Phase.GATHERING
             self._order_ends(running, "it waits to join, and no member is left")
             if self._used:
+                if self._flight is not None:
+                    self._flight.lost_all()
                 self._display.note("no member is left, so the job starts again")
         if len(self._used) >= self._options.min_ranks:
             self._scarce_since = None

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from slipstream.cluster.blame import own_error
 from slipstream.cluster.launcher import MARGIN_SECONDS, Failure
 
 # All chosen by hand. A process that fails before it has trained for QUICK_SECONDS was of no use.
@@ -9,6 +10,8 @@ QUICK_SECONDS = 5.0
 # After a process has trained for so long, the next failure of its slot counts as the first one.
 WELL_SECONDS = 60.0
 MAX_BACKOFF_SECONDS = 60.0
+# After a process has trained for so long, an error that it had before may be another one.
+LONG_SECONDS = 3600.0
 
 
 @dataclass(slots=True)
@@ -35,6 +38,36 @@ class Backoff:
         self.quick_failures = self.quick_failures + 1 if is_quick else 0
         self._ends += 1
         return min(2.0 ** (min(self._ends, 10) - 1), MAX_BACKOFF_SECONDS)
+
+
+@dataclass(slots=True)
+class SameError:
+    """The failures in a row that had one cause: an error that the program raises each time.
+
+    Attributes:
+        num_failures: Number of failures.
+        since: Time of the first failure, on the monotonic clock.
+    """
+
+    num_failures: int = 0
+    since: float = 0.0
+    _error: str = field(default="", init=False)
+
+    def count(self, failure: Failure, trained_seconds: float, now: float) -> None:
+        """Count a failure; a signal from outside and the loss of other ranks are no such errors.
+
+        Args:
+            failure: Failure of a process.
+            trained_seconds: Time in seconds for which the process had trained.
+            now: Time of the failure.
+        """
+        error = own_error(failure.last_lines) if 0 < failure.exit_code < 128 else ""
+        if not error:
+            return
+        if error != self._error or trained_seconds >= LONG_SECONDS:
+            self.num_failures, self.since = 0, now
+        self.num_failures += 1
+        self._error = error
 
 
 @dataclass(kw_only=True, slots=True)
@@ -78,6 +111,7 @@ class Slot:
     end_by: float = float("inf")
     failure: Failure | None = None
     backoff: Backoff = field(default_factory=Backoff)
+    same_error: SameError = field(default_factory=SameError)
 
     @property
     def who(self) -> str:
@@ -126,6 +160,8 @@ class Slot:
         if trained >= WELL_SECONDS:
             self.failure = None
         self.failure = self.failure or failure
+        if failure is not None:
+            self.same_error.count(failure, trained, now)
         delay = self.backoff.count_end(trained, is_failure=failure is not None)
         self.start_at = now + delay
         return delay

@@ -1,32 +1,53 @@
 """The decision that an elastic job has failed, from the failures of its slots."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from slipstream.cluster.elastic.slots import Slot
+from slipstream.cluster.elastic.slots import QUICK_SECONDS, Slot
 from slipstream.cluster.launcher import Failure
 
 # Failures in a row, each before five seconds of training, that show an error of the program. The
 # second number holds as long as no process of the job has trained for longer. Chosen by hand.
 MAX_QUICK_FAILURES = 10
 MAX_FIRST_FAILURES = 3
+# Failures in a row by the same error, and the shortest time in which they show that it will not go
+# away by itself, however long the processes train before: a full disk, a batch of damaged data.
+# Chosen by hand.
+MAX_SAME_ERRORS = 5
+SAME_ERROR_SECONDS = 120.0
 
 # Time after the first success in which all hosts tell the newest epochs of their processes.
 NEWS_SECONDS = 2.0
 
 
-def is_hopeless(used: Sequence[Slot], *, has_trained: bool) -> bool:
-    """Return whether the program fails so quickly and so often that another start is no use.
+def hopeless(used: Sequence[Slot], now: float, *, has_trained: bool) -> str:
+    """Return why another start is no use; "" if it may be of use.
 
-    One such slot is enough if no process runs; otherwise, all slots must fail so.
+    One slot in which a program fails again and again is enough if no process runs; otherwise, all
+    slots must fail so.
 
     Args:
         used: Slots that the job uses.
+        now: Time on the monotonic clock.
         has_trained: Whether a process of the job ever trained for longer than five seconds.
     """
     most = MAX_QUICK_FAILURES if has_trained else MAX_FIRST_FAILURES
-    hopeless = [slot for slot in used if slot.backoff.quick_failures >= most]
+    if _is_true_of(used, lambda slot: slot.backoff.quick_failures >= most):
+        return f"this happened again and again, before {QUICK_SECONDS:g} s of training"
+    if _is_true_of(used, lambda slot: _repeats_an_error(slot, now)):
+        least = min(slot.same_error.num_failures for slot in used if _repeats_an_error(slot, now))
+        return f"the same error ended {least} processes in a row, so another start is no use"
+    return ""
+
+
+def _is_true_of(used: Sequence[Slot], fails: Callable[[Slot], bool]) -> bool:
+    failing = [slot for slot in used if fails(slot)]
     is_alone = not any(slot.is_running for slot in used)
-    return bool(hopeless) and (is_alone or len(hopeless) == len(used))
+    return bool(failing) and (is_alone or len(failing) == len(used))
+
+
+def _repeats_an_error(slot: Slot, now: float) -> bool:
+    same = slot.same_error
+    return same.num_failures >= MAX_SAME_ERRORS and now - same.since >= SAME_ERROR_SECONDS
 
 
 def awaited_members(slots: Sequence[Slot], finished_seconds: float) -> list[Slot]:

@@ -1,0 +1,61 @@
+"""New starts of an elastic job: no member was left, so perhaps nobody could write a record."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from dataclasses import dataclass
+
+from slipstream.flight.facts import name_of_signal
+from slipstream.flight.launcher import LauncherRecord, RankEnd
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NewStart:
+    """A new start of an elastic job after the loss of all members.
+
+    Args:
+        wall: Wall clock at the loss of the last member.
+        epoch: Number of the epoch in which the last members were lost; 0 if it is unknown.
+        ends: Ends of the processes that failed in this epoch, with slots in place of ranks.
+    """
+
+    wall: float
+    epoch: int
+    ends: tuple[RankEnd, ...]
+
+    def in_words(self) -> str:
+        """Return the event in one line, with its time."""
+        moment = time.strftime("%H:%M:%S", time.localtime(self.wall))
+        counts = Counter(map(_in_words, self.ends))
+        how = ", ".join(f"{count} x {what}" for what, count in sorted(counts.items()))
+        last = f"; epoch {self.epoch} ended with {how}" if how else ""
+        return (
+            f"{moment} No member was left, so the job started again from the newest checkpoint of"
+            f" the script, if it has one{last}"
+        )
+
+
+def _in_words(end: RankEnd) -> str:
+    status = end.status or 0
+    how = f"exit code {status}" if status > 0 else f"signal {-status} ({name_of_signal(-status)})"
+    return f"{how} on host {end.host}"
+
+
+def new_starts(launcher: LauncherRecord) -> list[NewStart]:
+    """Return the new starts of an elastic job, the oldest first."""
+    found: list[NewStart] = []
+    begin = 0.0
+    for seconds in launcher.new_starts:
+        bad = [end for end in launcher.ranks if end.status and not end.by_launcher]
+        ended = [end for end in bad if begin < (end.seconds or 0.0) <= seconds]
+        newest = max((end.epoch for end in ended), default=0)
+        found.append(
+            NewStart(
+                wall=launcher.started + seconds,
+                epoch=newest,
+                ends=tuple(end for end in ended if end.epoch == newest),
+            )
+        )
+        begin = seconds
+    return found
