@@ -25,6 +25,7 @@ import argparse
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -48,6 +49,9 @@ FOLDERS = {
     "plugin/test": "plugin_",
     "plugin/fuzz": "",
 }
+# How the reports of sanitizers begin; see run_again().
+REPORT = re.compile(r"(?:Address|Leak|Thread|UndefinedBehavior)Sanitizer|runtime error:")
+MOST_AGAIN = 3  # more failures are no coincidence
 PROGRAMS = ("*_test.cc", "*_fuzz.cc")  # the second replay the corpora of fuzzers
 
 
@@ -170,11 +174,12 @@ def run_preset(root: Path, preset: str, names: list[str]) -> bool:
     """Build and run programs under one sanitizer; return whether all of them ran and passed."""
     results = root / "build" / "results" / f"ctest-{preset}.xml"
     results.unlink(missing_ok=True)
-    for command in commands(preset, results, names):
-        if subprocess.call(command, cwd=root) != 0:
-            return False
-    cases = ElementTree.parse(results).iter("testcase")
-    missing = set(names) - {case.get("name") for case in cases if case.get("status") == "run"}
+    *builds, test = commands(preset, results, names)
+    if any(subprocess.call(command, cwd=root) != 0 for command in builds):
+        return False
+    if subprocess.call(test, cwd=root) != 0 and not run_again(root, preset, results):
+        return False
+    missing = set(names) - {case.get("name") for case in cases_of(results) if has_run(case)}
     if missing:
         print(
             f"sanitize: ctest --preset {preset} has not run {', '.join(sorted(missing))}."
@@ -184,15 +189,47 @@ def run_preset(root: Path, preset: str, names: list[str]) -> bool:
     return not missing
 
 
+def run_again(root: Path, preset: str, results: Path) -> bool:
+    """Run the failed programs once more, one at a time; return whether they pass.
+
+    On a busy machine, a test can lose its patience. A program whose output has a report of a
+    sanitizer has failed for good, and so has one without a result.
+    """
+    cases = cases_of(results)
+    failed = [case for case in cases if case.get("status") == "fail"]
+    names = [case.get("name") or "" for case in failed]
+    has_report = any(REPORT.search("".join(case.itertext())) for case in failed)
+    if has_report or not 0 < len(names) <= MOST_AGAIN:
+        return False
+    print(f"sanitize: run once more, alone: {', '.join(names)}", flush=True)
+    again = results.with_stem(f"{results.stem}-again")
+    return subprocess.call([*ctest_command(preset, again, names), "--parallel", "1"], cwd=root) == 0
+
+
+def cases_of(results: Path) -> list[ElementTree.Element]:
+    """Return the test cases in a file of ctest; none if there is no such file."""
+    return list(ElementTree.parse(results).iter("testcase")) if results.exists() else []
+
+
+def has_run(case: ElementTree.Element) -> bool:
+    """Return whether a test case was run; whether it passed is decided by ctest."""
+    return case.get("status") in ("run", "fail")
+
+
 def commands(preset: str, results: Path, names: list[str]) -> list[list[str]]:
     """Return the commands that configure, build and run programs."""
     return [
         ["cmake", "--preset", preset, "-Wno-dev", "--log-level=WARNING"],
         ["cmake", "--build", "--preset", preset, "--target", *names],
-        [
-            *(*fixed_addresses(), "ctest", "--preset", preset, "--output-junit", str(results)),
-            *("--tests-regex", f"^({'|'.join(names)})$"),
-        ],
+        ctest_command(preset, results, names),
+    ]
+
+
+def ctest_command(preset: str, results: Path, names: list[str]) -> list[str]:
+    """Return the command that runs programs and writes their results."""
+    return [
+        *(*fixed_addresses(), "ctest", "--preset", preset, "--output-junit", str(results)),
+        *("--tests-regex", f"^({'|'.join(names)})$"),
     ]
 
 

@@ -124,7 +124,9 @@ TEST(negotiation, ten_thousand_tensors_become_ready) {
 }
 
 TEST(negotiation, one_tensor_of_all_ranks_takes_one_round) {
-  NegotiationWorld world(4);
+  NegotiationOptions options;
+  options.hold = 60s;  // on a busy machine, a rank may come late
+  NegotiationWorld world(4, options);
   run_random_orders(world, 1, 21);
   const NegotiationStats stats = world[0].negotiator.stats();
   EXPECT_EQ(stats.rounds, 22U);  // one more to introduce it
@@ -292,8 +294,9 @@ TEST_P(Last, rank_finds_the_others_at_once) {
   options.hold = 1ms;
   NegotiationWorld world(size, options);
   run_random_orders(world, 1, 1);
-  const TimePoint begin = Clock::now();
-  for (std::uint32_t last = 0; last < size; ++last) {
+  std::size_t num_steps = 1;
+  const auto take_seconds = [&](std::uint32_t last) {
+    const TimePoint begin = Clock::now();
     // All others have announced before that they have it, and have nothing new.
     for (std::uint32_t rank = 0; rank < size; ++rank) {
       if (rank != last) world[rank].submit("tensor 0");
@@ -305,10 +308,17 @@ TEST_P(Last, rank_finds_the_others_at_once) {
     }
     EXPECT_FALSE(world[last == 0 ? 1 : 0].take(2ms));
     world[last].submit("tensor 0");
-    world.each([&](std::uint32_t, NegotiatingRank& self) { self.take_ready(last + 2); });
+    ++num_steps;
+    world.each([&](std::uint32_t, NegotiatingRank& self) { self.take_ready(num_steps); });
+    return Clock::now() - begin;
+  };
+  for (std::uint32_t last = 0; last < size; ++last) {
+    // The engine probes the others once a second, which would hide that nobody was woken. A busy
+    // machine is slow, but not each time.
+    int tries = 1;
+    while (take_seconds(last) > 900ms && tries < 10) ++tries;
+    EXPECT_LT(tries, 10) << "last: rank " << last;
   }
-  // The engine probes the others once a second, which would hide that nobody was woken.
-  EXPECT_LT(Clock::now() - begin, size * 900ms);
 }
 
 TEST(negotiation, what_waits_for_one_rank_sends_nothing_and_becomes_ready_with_it) {
@@ -320,10 +330,13 @@ TEST(negotiation, what_waits_for_one_rank_sends_nothing_and_becomes_ready_with_i
     world[0].submit(name);
     world[1].submit(name);
   }
-  EXPECT_FALSE(world[0].take(600ms));  // rounds that are held come to nothing
-  const std::uint64_t before = sent(world, 0, 3) + sent(world, 1, 3) + sent(world, 2, 3);
-  EXPECT_FALSE(world[0].take(300ms));
-  EXPECT_EQ(sent(world, 0, 3) + sent(world, 1, 3) + sent(world, 2, 3), before);
+  const auto all_sent = [&] { return sent(world, 0, 3) + sent(world, 1, 3) + sent(world, 2, 3); };
+  std::uint64_t before = all_sent() + 1;
+  for (int tries = 0; tries < 20 && before != all_sent(); ++tries) {
+    before = all_sent();
+    EXPECT_FALSE(world[0].take(300ms));  // rounds that are held come to nothing
+  }
+  EXPECT_EQ(all_sent(), before);
   for (const std::string& name : names(20)) world[2].submit(name);
   world.each([](std::uint32_t, NegotiatingRank& self) { self.take_ready(40); });
   expect_one_order(world, 3);
@@ -359,56 +372,6 @@ TEST(negotiation, more_tensors_than_numbers_may_wait_at_a_time) {
   NegotiationWorld world(4, options);
   run_random_orders(world, 100, 4);
   expect_one_order(world, 4);
-}
-
-TEST(negotiation, a_stall_report_names_who_has_submitted_and_who_has_not) {
-  NegotiationOptions options;
-  options.hold = 10ms;
-  options.stall_after = 150ms;
-  NegotiationWorld world(4, options);
-  world.each([&](std::uint32_t rank, NegotiatingRank& self) {
-    self.submit("common");
-    self.take_ready(1);
-    if (rank == 0 || rank == 2) self.submit("slow");
-    if (rank != 3) self.submit("slower");
-  });
-  const std::string report = world.world[0].wait_for("'slower'");
-  EXPECT_NE(report.find("2 tensors of group 'world' have waited for more than 0.15 s"),
-            std::string::npos)
-      << report;
-  EXPECT_NE(report.find("'slow': submitted by ranks 0, 2; not yet by ranks 1, 3"),
-            std::string::npos);
-  EXPECT_NE(report.find("'slower': submitted by ranks 0, 1, 2; not yet by rank 3"),
-            std::string::npos);
-  EXPECT_EQ(report.find("common"), std::string::npos);
-  EXPECT_EQ(report.find("last report"), std::string::npos);
-  world[1].submit("slow");
-  world[3].submit("slow");
-  world[3].submit("slower");
-  world.each([](std::uint32_t, NegotiatingRank& self) { self.take_ready(3); });
-}
-
-TEST(negotiation, a_stall_that_is_reported_again_says_what_has_changed) {
-  NegotiationOptions options;
-  options.hold = 10ms;
-  options.stall_after = 50ms;
-  NegotiationWorld world(3, options);
-  EngineRank& reporter = world.world[0];
-  for (const std::string name : {"slow", "soon"}) world[0].submit(name);
-  reporter.wait_for(
-      "'slow': submitted by rank 0; not yet by ranks 1, 2; nothing has changed since the last");
-  world[2].submit("slow");
-  reporter.wait_for(
-      "'slow': submitted by ranks 0, 2; not yet by rank 1; new since the last report: rank 2");
-  for (const std::uint32_t rank : {1U, 2U}) world[rank].submit("soon");
-  reporter.wait_for("\n  'soon' was reported before, and waits no longer");
-  world[1].submit("soon");
-  const std::string in_another_step = "'soon': submitted by rank 1; not yet by ranks 0, 2";
-  const std::string first = reporter.wait_for(in_another_step);
-  EXPECT_NE(first.substr(first.find(in_another_step) + in_another_step.size(), 1), ";") << first;
-  for (const std::uint32_t rank : {0U, 2U}) world[rank].submit("soon");
-  world[1].submit("slow");
-  world.each([](std::uint32_t, NegotiatingRank& self) { self.take_ready(3); });
 }
 
 TEST(negotiation, a_rank_that_is_gone_fails_what_waits_and_is_named) {

@@ -57,17 +57,27 @@ def root(tmp_path: Path) -> Path:
 
 
 # A cmake and a ctest that write their calls. $FAILING names a call that fails, $UNREGISTERED a test
-# that ctest does not know.
+# that ctest does not know, $BAD a test that fails beside others and prints $SAID.
 PROGRAM = """#!/bin/sh
 call="$(basename "$0") $*"
 echo "$call" >> $CALLS
 eval "$MEANWHILE"
 case "$call" in *"$FAILING"*) exit 1; esac
+all="$*"
 while [ $# -gt 3 ] && [ "$1" != --output-junit ]; do shift; done
 [ "$1" = --output-junit ] || exit 0
 mkdir -p "$(dirname "$2")"
 cases=$(echo "$4" | tr -d '^()$' | tr '|' '\\n' | grep -vx "$UNREGISTERED")
-printf '<testsuite>%s</testsuite>' "$(printf '<testcase name="%s" status="run"/>' $cases)" > "$2"
+{
+  echo '<testsuite>'
+  for name in $cases; do
+    status=run
+    case "$all" in *"--parallel 1") ;; *) [ "$name" != "$BAD" ] || status=fail ;; esac
+    echo "<testcase name='$name' status='$status'><system-out>$SAID</system-out></testcase>"
+  done
+  echo '</testsuite>'
+} > "$2"
+! grep -q "'fail'" "$2"
 """
 
 
@@ -80,9 +90,10 @@ def calls(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (root / "programs" / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{root / 'programs'}:/usr/bin:/bin")
     monkeypatch.setenv("CALLS", str(root / "calls"))
-    for name in ("FAILING", "UNREGISTERED"):
+    for name in ("FAILING", "UNREGISTERED", "BAD"):
         monkeypatch.setenv(name, "nothing of the kind")
-    monkeypatch.setenv("MEANWHILE", "")
+    for name in ("MEANWHILE", "SAID"):
+        monkeypatch.setenv(name, "")
     return root / "calls"
 
 
@@ -147,6 +158,29 @@ def test_all_runs_every_program_under_each_sanitizer_and_records_them(
     for preset in sanitize.PRESETS:
         assert f"cmake --build --preset {preset} --target {' '.join(ALL)}" in lines
         assert any(f"ctest --preset {preset} " in line for line in lines)
+
+
+REPORTS = [
+    ("expected 3, got 4", 0),
+    ("WARNING: ThreadSanitizer: data race (pid=7)", 1),
+    ("==7==ERROR: AddressSanitizer: heap-use-after-free on address 0x60", 1),
+    ("core/base/clock.cc:9:3: runtime error: signed integer overflow", 1),
+]
+
+
+@pytest.mark.parametrize(("said", "code"), REPORTS)
+def test_a_program_without_a_report_that_fails_beside_others_runs_again_alone(
+    root: Path, calls: Path, monkeypatch: pytest.MonkeyPatch, said: str, code: int
+) -> None:
+    (root / "tests").mkdir()
+    monkeypatch.setenv("SAID", said)
+    monkeypatch.setenv("BAD", "clock_test")
+
+    assert sanitize.main(["all"], root) == code
+    again = [line for line in calls.read_text().splitlines() if line.endswith("--parallel 1")]
+    assert len(again) == (0 if code else len(sanitize.PRESETS))
+    assert all("^(clock_test)$" in line for line in again)
+    assert (root / sanitize.RECORD).exists() == (code == 0)
 
 
 @pytest.mark.parametrize("failing", ["cmake --build --preset asan", "ctest --preset tsan"])
