@@ -391,7 +391,7 @@ class _ElasticLauncher:
         elif slot.is_ending:
             slot.end(now, None)
             self._display.note(f"{slot.who} has left: {reason}{self._count()}")
-        elif status == 0:
+        elif status == 0 and (slot.is_member or not self._reports_members):
             slot.is_running = False
             self._take_success(slot)
         elif self._phase is _Phase.FINISHING:
@@ -412,7 +412,7 @@ class _ElasticLauncher:
 
     def _plan_replacement(self, slot: Slot, status: int, failure: Failure, now: float) -> None:
         ran = now - slot.started_at
-        is_failure = status != LEFT
+        is_failure = status not in (0, LEFT)  # who waits to join ends with 0, as if it had left
         delay = slot.end(now, failure if is_failure else None)
         limit = self._options.max_restarts
         self._num_failures += is_failure

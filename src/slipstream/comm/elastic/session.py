@@ -103,7 +103,6 @@ class ElasticSession:
             address=address,
             slot=-1 if settings.job_slot is None else settings.job_slot,
         )
-        self._expected: frozenset[int] = frozenset()  # slots of processes that will join
         self.epoch = Epoch(number=0, nonce="", members=())
         self.num_changes = 0  # epochs that this process has entered
         self.is_new = True  # whether this process has not got the state yet
@@ -120,7 +119,7 @@ class ElasticSession:
         self._is_over = False
         self._flags: worlds.Group | None = None  # for the flags of commits
         self._flag: Handle | None = None  # of the last commit
-        follow_joiners(settings, self._expect)
+        _follow_launcher(settings)
 
     # ---- the ways into the job ----
 
@@ -236,7 +235,7 @@ class ElasticSession:
             admits=admits,
             min_ranks=self.limits.least,
             max_ranks=self.limits.most,
-            expected=lambda: self._expected,
+            expected=lambda: _expected,
             whole_hosts=self._settings.whole_hosts,
             patience=patience,
         )
@@ -284,9 +283,12 @@ class ElasticSession:
 
         Raises:
             PeerError: another member was lost meanwhile.
+            UnreachableError: the members keep connections of an epoch that this rank never entered.
         """
         epoch = formed.epoch
         if formed.keeps:
+            if not all(self.epoch.has(member.uid) for member in epoch.members):
+                raise UnreachableError("the others keep connections that this rank does not have")
             old = worlds.current_world()
             numbers = [old.members[self.epoch.rank_of(each.uid)] for each in epoch.members]
             self._enter(epoch, worlds.made_world(old.engine, numbers, epoch.title))
@@ -375,11 +377,11 @@ class ElasticSession:
     @property
     def awaits_joiners(self) -> bool:
         """Whether processes wait here to join, or are announced by the launcher."""
-        announced = self._expected - {member.slot for member in self.epoch.members}
+        announced = _expected - {member.slot for member in self.epoch.members}
         return bool(announced) or bool(self._listener.arrivals("join"))
 
-    def _expect(self, slots: frozenset[int]) -> None:
-        self._expected = slots
+    def heed_joiners(self) -> None:
+        """Take note that the launcher has announced other processes that will join."""
         if self.awaits_joiners:
             self._tell_listeners()
 
@@ -513,7 +515,24 @@ def _reachable(settings: Settings, towards: str) -> tuple[str, str]:
 
 
 _session: ElasticSession | None = None
+_expected: frozenset[int] = frozenset()  # slots of processes that will join
+_is_following = False  # whether a thread follows the launcher's news, for all sessions
 _last_number = 0  # of the last epoch of the training before
+
+
+def _follow_launcher(settings: Settings) -> None:
+    """Follow the launcher's news in one thread, however many sessions this process has."""
+    global _is_following
+    if not _is_following:
+        _is_following = True
+        follow_joiners(settings, _expect)
+
+
+def _expect(slots: frozenset[int]) -> None:
+    global _expected
+    _expected = slots
+    if _session is not None:
+        _session.heed_joiners()
 
 
 def session() -> ElasticSession:
