@@ -71,6 +71,17 @@ std::string settings_alike(const RuntimeConfig& config) {
                 " SLIPSTREAM_DIMENSIONS=", sizes, " SLIPSTREAM_TLS=", config.tls ? 1 : 0);
 }
 
+/// The words of a text that another text does not have in the same place.
+std::string words_unlike(const std::string& text, const std::string& other) {
+  std::istringstream words(text), others(other);
+  std::string unlike;
+  for (std::string word, another; words >> word; another.clear()) {
+    others >> another;
+    if (word != another) unlike += concat(unlike.empty() ? "" : " ", word);
+  }
+  return unlike;
+}
+
 /// SLIPSTREAM_HOST_ID may make ranks of one host count as ranks of different hosts, as in tests.
 Place place_of(const RuntimeConfig& config) {
   return {config.host_id.empty() ? identify_host() : config.host_id, config.rack};
@@ -249,8 +260,9 @@ void Runtime::connect(const std::vector<std::string>& addresses, std::chrono::na
     if (peer == self.rank) continue;
     const Address address = Address::parse(peer, addresses[peer]);
     if (const std::string own = settings_alike(parts_->config); address.alike != own) {
-      fail(ErrorKind::kConfig, "rank ", self.rank, " has ", own, ", rank ", peer, " on host ",
-           address.host_name, " has ", address.alike, "; set these variables alike on all ranks");
+      fail(ErrorKind::kConfig, "rank ", self.rank, " has ", words_unlike(own, address.alike),
+           ", rank ", peer, " on host ", address.host_name, " has ",
+           words_unlike(address.alike, own), "; set these variables alike on all ranks");
     }
     parts_->engine.place_rank(peer, address.host_name, address.place);
     if (peer > self.rank) {  // the peer dials

@@ -62,6 +62,8 @@ def test_shards_without_copies_come_from_the_checkpoint(
         assert (again["step"] % 10, again["size"]) == (0, 2)
         assert reports(output)[-1]["digest"] == pytest.approx(reference, rel=1e-9)
         assert "nobody has all parts of it, for example that of rank 1 of the 3" in output
+        assert f"the training goes back to the checkpoint of step {again['step']}" in output
+        assert "Pass a Checkpointer" not in output, "the script has passed one"
 
 
 @pytest.mark.slow("elastic training of shards")

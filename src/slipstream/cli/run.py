@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from slipstream.cluster import Host, Job
     from slipstream.cluster.display import JsonDisplay, OutputMode, TerminalDisplay
     from slipstream.cluster.elastic import ElasticOptions
-    from slipstream.cluster.elastic.launcher import ElasticDisplay
+    from slipstream.cluster.elastic.listeners import ElasticDisplay
     from slipstream.cluster.labels import Labels
     from slipstream.cluster.launcher import Display
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, TextIO
 
-from slipstream.cluster.elastic.launcher import ElasticDisplay
+from slipstream.cluster.elastic.listeners import ElasticDisplay
 from slipstream.cluster.launcher import Display, Failure
 from slipstream.errors import UsageError
 

@@ -5,7 +5,13 @@ import dataclasses
 import pytest
 
 from slipstream.cluster.elastic.slots import Backoff, Slot
-from slipstream.cluster.elastic.verdict import awaited_members, first_failure, hopeless
+from slipstream.cluster.elastic.verdict import (
+    awaited_members,
+    change_over_at,
+    first_failure,
+    hopeless,
+    members_left,
+)
 from slipstream.cluster.launcher import Failure
 
 FAILURE = Failure(host="a", rank=0, reason="exit code 3", seconds=1.0, exit_code=3)
@@ -164,3 +170,33 @@ def test_the_first_cause_is_the_earliest_failure_of_any_slot() -> None:
     assert first_failure([never]) is None
     early.failure = FAILURE
     assert first_failure([late, early, never]) == FAILURE
+
+
+def members(*epochs: int) -> list[Slot]:
+    """Return slots whose processes run, and have entered these epochs."""
+    slots = [slot(number) for number in range(len(epochs))]
+    for each, epoch in zip(slots, epochs, strict=True):
+        each.start(10.0, each.number)
+        each.enter(epoch, 11.0)
+    return slots
+
+
+def test_a_process_that_was_left_behind_is_no_member_to_which_others_can_join() -> None:
+    """A process that was stopped while all others were killed once kept a job from starting."""
+    stopped, first, second = members(4, 5, 5)
+    assert members_left([stopped, first, second], 100.0)
+    first.end(100.0, FAILURE)
+    assert members_left([stopped, first, second], 100.0)
+    second.end(101.0, FAILURE)
+    slots = [stopped, first, second]
+    assert members_left(slots, 101.0), "it may be in the middle of a change"
+    assert not members_left(slots, change_over_at(slots))
+    first.start(200.0, None)  # its successor waits to join
+    assert not members_left(slots, 200.0)
+
+
+def test_members_without_an_epoch_yet_are_left() -> None:
+    starting = slot()
+    starting.start(10.0, 0)
+    assert members_left([starting], 1000.0)
+    assert not members_left([slot()], 0.0)

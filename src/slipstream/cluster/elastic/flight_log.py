@@ -7,7 +7,8 @@ from collections import deque
 from dataclasses import replace
 from pathlib import Path
 
-from slipstream.cluster.elastic.launcher import LEFT, ElasticDisplay
+from slipstream.cluster.elastic.launcher import LEFT
+from slipstream.cluster.elastic.listeners import ElasticDisplay
 from slipstream.cluster.flight_log import FlightLog
 from slipstream.cluster.job import Job
 from slipstream.cluster.launcher import Failure

@@ -16,18 +16,23 @@ import signal
 import time
 from dataclasses import replace
 from enum import Enum
-from typing import Protocol
 
 from slipstream.cluster.blame import telling_line
 from slipstream.cluster.elastic.ending import JobEnding
 from slipstream.cluster.elastic.host_script import HostScript
 from slipstream.cluster.elastic.hosts import ElasticHost, HostPool
+from slipstream.cluster.elastic.listeners import ElasticDisplay, ElasticFlightListener
 from slipstream.cluster.elastic.options import ElasticOptions
 from slipstream.cluster.elastic.slots import QUICK_SECONDS, Slot
 from slipstream.cluster.elastic.starts import Starter
-from slipstream.cluster.elastic.verdict import first_failure, hopeless
+from slipstream.cluster.elastic.verdict import (
+    change_over_at,
+    first_failure,
+    hopeless,
+    members_left,
+)
 from slipstream.cluster.job import Job
-from slipstream.cluster.launcher import LAUNCH_FAILED, Display, Failure, FlightListener
+from slipstream.cluster.launcher import LAUNCH_FAILED, Failure
 from slipstream.cluster.lines import Transcript
 from slipstream.cluster.link import describe_status
 from slipstream.cluster.messages import (
@@ -58,26 +63,6 @@ TOO_MANY_CHANGES = 3  # exit code of a job whose members changed too often
 # Slots that may be used so soon are waited for when the first processes start. Chosen by hand.
 TOGETHER_SECONDS = 2.0
 MIN_WAIT_SECONDS = 0.02
-
-
-class ElasticDisplay(Display, Protocol):
-    """The interface of a display of an elastic job; slots have the place of ranks."""
-
-    def named(self, rank: int, host: str, first_rank: int | None) -> None:
-        """Take note that a process starts in slot `rank`, with a first rank or to join the job."""
-
-    def running(self, count: int) -> None:
-        """Receive the number of processes that run, whenever it has changed."""
-
-
-class ElasticFlightListener(FlightListener, Protocol):
-    """The interface of a listener that keeps what explains the faults of an elastic job."""
-
-    def ended(self, slot: int, status: int | None, epoch: int, *, by_launcher: bool) -> None:
-        """Receive the end of a slot's process, and its last epoch; see `ElasticFlightLog`."""
-
-    def lost_all(self) -> None:
-        """Take note that no member is left, so the job starts again."""
 
 
 class _Phase(Enum):
@@ -219,6 +204,7 @@ class _ElasticLauncher:
         times = self._ending.deadlines + self._pool.end_deadlines
         if self._phase in (_Phase.GATHERING, _Phase.RUNNING):
             times += [slot.start_at for slot in self._used if not slot.is_running]
+            times += [at for at in [change_over_at(self._pool.slots)] if at > now]
             times += [self._script.due_at] if self._script is not None else []
             if self._scarce_since is not None:
                 times.append(self._scarce_since + self._options.wait_seconds)
@@ -269,7 +255,7 @@ class _ElasticLauncher:
         self._say_threads(due[0])
         self._phase = _Phase.RUNNING
         for slot in self._pool.slots:
-            slot.epoch = 0
+            slot.epoch = slot.newest_epoch = 0
         for rank, (slot, variables) in enumerate(zip(due, ranks, strict=True)):
             self._start(slot, rank, variables, now)
         limits = f"{self._options.min_ranks} to {self._options.max_ranks}"
@@ -526,7 +512,7 @@ class _ElasticLauncher:
     def _is_alive(self, running: list[Slot]) -> bool:
         """Return whether members may be left, to which other processes can join."""
         if self._reports_members:
-            return any(slot.is_member for slot in running)
+            return members_left(self._pool.slots, time.monotonic())
         return bool(running)
 
     def _can_grow(self) -> bool:

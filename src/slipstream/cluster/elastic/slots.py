@@ -84,10 +84,13 @@ class Slot:
         rank: First rank of the slot's process; None if it joined the job.
         is_member: Whether the slot's process belongs to the job, and does not wait to join it.
         epoch: Number of the newest epoch of the slot's process; 0 for none.
+        newest_epoch: Number of the newest epoch of any process of the slot, since the first
+            processes of the job have started together.
         is_running: Whether the slot's process was ordered to start and has not ended.
         is_ending: Whether the slot's process was ordered to end.
         is_spent: Whether no process may start in the slot any more.
         started_at: Time of the last start, on the monotonic clock.
+        ended_at: Time of the last end; 0 before.
         entered_at: Time at which the slot's process entered its first epoch; 0 before.
         start_at: Earliest time of the next start.
         end_by: Time until which the agent must have reported the end of the slot's process; inf if
@@ -102,10 +105,12 @@ class Slot:
     rank: int | None = None
     is_member: bool = False
     epoch: int = 0
+    newest_epoch: int = 0
     is_running: bool = False
     is_ending: bool = False
     is_spent: bool = False
     started_at: float = 0.0
+    ended_at: float = 0.0
     entered_at: float = 0.0
     start_at: float = 0.0
     end_by: float = float("inf")
@@ -138,7 +143,7 @@ class Slot:
         """Take note that the process has entered an epoch."""
         if self.epoch == 0:
             self.entered_at = now
-        self.epoch = epoch
+        self.epoch = self.newest_epoch = epoch
 
     def trained_seconds(self, now: float) -> float:
         """Return for how long the process has trained, in seconds; 0 before its first epoch.
@@ -157,6 +162,7 @@ class Slot:
         """
         trained = self.trained_seconds(now)
         self.is_running = False
+        self.ended_at = now
         if trained >= WELL_SECONDS:
             self.failure = None
         self.failure = self.failure or failure

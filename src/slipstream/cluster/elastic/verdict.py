@@ -15,6 +15,10 @@ MAX_FIRST_FAILURES = 3
 MAX_SAME_ERRORS = 5
 SAME_ERROR_SECONDS = 120.0
 
+# Longest time in which members that are left form the next epoch, after the end of a process: they
+# notice it within 5 s, and may have to meet by new engines. Chosen by hand.
+CHANGE_SECONDS = 60.0
+
 # Time after the first success in which all hosts tell the newest epochs of their processes.
 NEWS_SECONDS = 2.0
 
@@ -65,6 +69,27 @@ def awaited_members(slots: Sequence[Slot], finished_seconds: float) -> list[Slot
         return members
     newest = max((slot.epoch for slot in slots), default=0)
     return [slot for slot in members if slot.epoch in (0, newest)]
+
+
+def members_left(slots: Sequence[Slot], now: float) -> bool:
+    """Return whether members may be left, to which other processes can join.
+
+    A process that was stopped while the others went on is in an earlier epoch, and can admit
+    nobody. Members in the middle of a change are so, too, but not for long.
+
+    Args:
+        slots: All slots of the job.
+        now: Time on the monotonic clock.
+    """
+    members = [slot for slot in slots if slot.is_running and slot.is_member]
+    newest = max((slot.newest_epoch for slot in slots), default=0)
+    is_led = any(slot.epoch in (0, newest) for slot in members)
+    return is_led or (bool(members) and now < change_over_at(slots))
+
+
+def change_over_at(slots: Sequence[Slot]) -> float:
+    """Return the time from which no member can be in the middle of a change, if none ends."""
+    return max((slot.ended_at for slot in slots), default=0.0) + CHANGE_SECONDS
 
 
 def first_failure(slots: Sequence[Slot]) -> Failure | None:

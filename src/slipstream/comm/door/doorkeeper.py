@@ -91,7 +91,7 @@ class Doorkeeper:
         """
         now = time.monotonic()
         if self._look_at is None:
-            return _arriving(self._accepted(_ACCEPTS, now).greeted) if has_news else []
+            return self._arriving(self._accepted(_ACCEPTS, now).greeted) if has_news else []
         if now < self._look_at:
             return []
         self._look_at = now + _LOOK_SECONDS
@@ -101,7 +101,7 @@ class Doorkeeper:
             self._selector.register(self.server, selectors.EVENT_READ)
             arrived += self._silent
             self._silent = []
-        return _arriving(arrived)
+        return self._arriving(arrived)
 
     def _look(self, now: float) -> list[int]:
         """Return the descriptors of those that begin as Slipstream does, and close the others.
@@ -115,7 +115,7 @@ class Doorkeeper:
             self._refuse(name, "it does not speak Slipstream's protocol")
         self._silent += found.silent
         while len(self._silent) > _MOST_SILENT:
-            ((connection, name),) = _arriving([self._silent.pop(0)])
+            ((connection, name),) = self._arriving([self._silent.pop(0)])
             connection.close()
             self._refuse(name, "it had sent nothing when more connections came")
         return found.greeted
@@ -156,12 +156,11 @@ class Doorkeeper:
             self._look_at = now + _LOOK_SECONDS
             self._selector.unregister(self.server)
 
-
-def _arriving(descriptors: Iterable[int]) -> list[Arriving]:
-    return [
-        (connection, _name_of(connection))
-        for connection in (socket.socket(fileno=descriptor) for descriptor in descriptors)
-    ]
+    def _arriving(self, descriptors: Iterable[int]) -> list[Arriving]:
+        # Python asks the kernel for what it is not told here, by three calls for each connection.
+        kind = (self.server.family, self.server.type, self.server.proto)
+        made = [socket.socket(*kind, fileno=descriptor) for descriptor in descriptors]
+        return [(connection, _name_of(connection)) for connection in made]
 
 
 def _name_of(connection: socket.socket) -> str:

@@ -28,6 +28,12 @@ def listening_socket(host: str, port: int, backlog: int) -> socket.socket:
     Raises:
         OSError: the port is in use.
     """
+    server = _server(host, port, backlog)
+    server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # accepted ones inherit it
+    return server
+
+
+def _server(host: str, port: int, backlog: int) -> socket.socket:
     if host:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         return socket.create_server((host, port), family=family, backlog=backlog)

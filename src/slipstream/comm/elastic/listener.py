@@ -91,7 +91,9 @@ class MemberListener:
         self._selector.register(self._bell, selectors.EVENT_READ)
         self._tasks: deque[Callable[[], None]] = deque()
         self._changed = threading.Condition()
-        self._visitors: list[Arrival] = []  # guarded by _changed
+        # In the order of their coming; guarded by _changed.
+        self._visitors: dict[Arrival, None] = {}
+        self._strangers: dict[Arrival, None] = {}  # those that have not proved the job key
         self._num_refusals = 0
         self._open = True
         _listeners.add(self)
@@ -174,19 +176,19 @@ class MemberListener:
                 self._refuse(visitor, "it did not say in time what it wants")
 
     def _admit(self, connection: socket.socket, name: str) -> None:
-        strangers = [visitor for visitor in self._visitors if visitor.is_stranger]
-        if len(strangers) >= _MAX_STRANGERS:
-            self._refuse(strangers[0], "it had not proved the job key when more connections came")
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if len(self._strangers) >= _MAX_STRANGERS:
+            oldest = next(iter(self._strangers))
+            self._refuse(oldest, "it had not proved the job key when more connections came")
         visitor = Arrival(connection, name)
         visitor.begin(self._script(visitor))
         with self._changed:
-            self._visitors.append(visitor)
+            self._visitors[visitor] = self._strangers[visitor] = None
         self._selector.register(connection, selectors.EVENT_READ, visitor)
 
     def _script(self, visitor: Arrival) -> Script:
         yield from visitor.admit(self._key)
         self._door.proved()
+        self._strangers.pop(visitor)
         while True:
             values = decode((yield from visitor.message(MESSAGE_LIMIT_BYTES)))
             if "engine" in values:
@@ -241,7 +243,8 @@ class MemberListener:
         self._selector.unregister(visitor.connection)
         visitor.connection.close()
         with self._changed:
-            self._visitors.remove(visitor)
+            self._strangers.pop(visitor, None)
+            del self._visitors[visitor]
             self._changed.notify_all()
         if why and visitor.kind:
             _log.debug("%s no longer waits: %s", visitor.name, why)

@@ -29,7 +29,18 @@ from slipstream.train.checkpoint.tree import StateEncoder
 
 
 class ShardsLostError(SlipstreamError):
-    """Restart from a checkpoint, and ask for more copies: too many ranks were lost at once."""
+    """Restart from a checkpoint, and ask for more copies: too many ranks were lost at once.
+
+    Args:
+        what: Description of what is lost.
+    """
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"{what}. Pass a Checkpointer to attach(), or ask for more copies:"
+            " ShardedState(copies=2)"
+        )
+        self.what = what
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -193,8 +204,7 @@ def choose(commit: int, held: Sequence[Sequence[Any]]) -> _Providers | None:
     if lost:
         raise ShardsLostError(
             f"commit {commit} cannot be restored from the {len(held)} ranks that are left: nobody"
-            f" has all parts of it, for example {lost}. Pass a Checkpointer to attach(), or ask"
-            " for more copies: ShardedState(copies=2)"
+            f" has all parts of it, for example {lost}"
         )
     return None
 

@@ -114,16 +114,19 @@ class ShardedState(TorchState):
         super().on_reset()
 
     def _restore_parts(self, checkpointer: Checkpointer | None) -> None:
+        lost = ""
         try:
             if self._copies.restore(self.num_commits, self._parts) or self.num_commits > 0:
                 return
-        except ShardsLostError as lost:
+        except ShardsLostError as error:
             if checkpointer is None or checkpointer.newest() is None:
                 raise
-            _log.warning("%s. The newest checkpoint is restored", lost)
+            lost = error.what
         if checkpointer is not None:
             whole = self.whole()
-            checkpointer.restore(whole)
+            step = checkpointer.restore(whole)
+            if lost:
+                _log.warning("%s; the training goes back to the checkpoint of step %s", lost, step)
             for name, value in whole["values"].items():
                 setattr(self, name, value)
 
