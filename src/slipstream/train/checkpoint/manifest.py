@@ -30,6 +30,7 @@ BLOCK_BYTES = 16 * 2**20
 _FRAME = re.compile(rb'\{"crc32": "([0-9a-f]{8})", "manifest": ')
 _FOLDER = re.compile(r"step-(\d{8,})")
 _FILE = re.compile(r"rank-\d{5,}-of-\d{5,}\.[0-9a-f]+-\d+\.safetensors")
+_SAVE = re.compile(r"[0-9a-f]+-\d+")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -227,6 +228,11 @@ def step_of(folder: str) -> int | None:
     """Return the step whose checkpoint has this folder name; None for other names."""
     match = _FOLDER.fullmatch(folder)
     return int(match[1]) if match and folder == folder_of(int(match[1])) else None
+
+
+def is_save(identity: str) -> bool:
+    """Return whether a text has the form of the identity of a save, such as "9f2c41d0-3"."""
+    return _SAVE.fullmatch(identity) is not None
 
 
 def file_name(rank: int, num_ranks: int, save: str, suffix: str) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 from slipstream.errors import MismatchError
 from slipstream.train.checkpoint.damage import CheckpointError
+from slipstream.train.checkpoint.division import is_tiled
 from slipstream.train.checkpoint.manifest import (
     CheckpointManifest,
     SavedFile,
@@ -113,11 +114,10 @@ def _check_cover(tensors: dict[str, SavedTensor], state: Json) -> None:
         if name not in tensors:
             raise MismatchError(f"no rank wrote the tensor {name!r}; rank 0 must be in its mesh")
     for name, tensor in tensors.items():
-        written = sum(prod(box.shape) for box in tensor.slices)
-        places = {(box.offsets, box.shape) for box in tensor.slices}
-        if written != prod(tensor.shape) or len(places) != len(tensor.slices):
+        if not is_tiled(tensor.shape, ((box.offsets, box.shape) for box in tensor.slices)):
+            written = sum(prod(box.shape) for box in tensor.slices)
             raise MismatchError(
                 f"the ranks wrote {written} of {prod(tensor.shape)} elements of the tensor"
-                f" {name!r} in {len(tensor.slices)} parts; all ranks must pass the same tensors in"
-                " the same order, or PerRank(tensor)"
+                f" {name!r} in {len(tensor.slices)} parts, which leave gaps or overlap; all ranks"
+                " must pass the same tensors in the same order, or PerRank(tensor)"
             )

@@ -12,12 +12,14 @@ from math import prod
 from typing import Any, cast
 
 from slipstream.train.checkpoint.damage import CheckpointError
+from slipstream.train.checkpoint.division import is_tiled
 from slipstream.train.checkpoint.manifest import (
     BLOCK_BYTES,
     CheckpointManifest,
     SavedFile,
     SavedSlice,
     SavedTensor,
+    is_save,
 )
 from slipstream.train.checkpoint.tensor_file import DTYPES
 from slipstream.train.checkpoint.tree import Json, kind_of
@@ -45,7 +47,10 @@ def check_manifest(manifest: CheckpointManifest, name: str) -> None:
 
 def _check_fields(manifest: CheckpointManifest) -> None:
     _check_number(manifest.step, "step")
-    _check_number(manifest.num_ranks, "num_ranks")
+    _check_number(manifest.num_ranks, "num_ranks", least=1)
+    _check_text(manifest.save, "save")
+    if not is_save(manifest.save):
+        raise ValueError(f"save is {manifest.save!r}; allowed: an identity such as 9f2c41d0-3")
     if type(manifest.time) not in (int, float) or not 0 <= manifest.time < _LATEST:
         raise ValueError(f"time is {manifest.time!r}; allowed: seconds since 1970, up to 3000")
     for file in manifest.files:
@@ -57,9 +62,14 @@ def _check_fields(manifest: CheckpointManifest) -> None:
         raise ValueError("the tree of the state is none that a save writes")
 
 
-def _check_number(value: object, what: str) -> None:
-    if type(value) is not int or value < 0:
-        raise ValueError(f"{what} is {value!r}; allowed: whole numbers from 0 on")
+def _check_number(value: object, what: str, least: int = 0) -> None:
+    if type(value) is not int or value < least:
+        raise ValueError(f"{what} is {value!r}; allowed: whole numbers from {least} on")
+
+
+def _check_text(value: object, what: str) -> None:
+    if not isinstance(value, str):
+        raise TypeError(f"{what} is {value!r}; allowed: a text")
 
 
 def _check_numbers(values: tuple[object, ...], what: str) -> None:
@@ -75,6 +85,8 @@ def _check_file(file: SavedFile) -> None:
             f"{file.name} has {len(file.checksums)} checksums for {file.num_bytes} bytes; expected:"
             f" {blocks}"
         )
+    for checksum in file.checksums:
+        _check_text(checksum, f"a checksum of {file.name}")
 
 
 def _check_tensor(name: str, tensor: SavedTensor, files: tuple[SavedFile, ...]) -> None:
@@ -87,11 +99,14 @@ def _check_tensor(name: str, tensor: SavedTensor, files: tuple[SavedFile, ...]) 
     saved = sum(prod(box.shape) for box in tensor.slices)
     if saved != prod(tensor.shape):
         raise ValueError(f"{name!r} has {prod(tensor.shape)} elements, but boxes of {saved}")
+    if not is_tiled(tensor.shape, ((box.offsets, box.shape) for box in tensor.slices)):
+        raise ValueError(f"the boxes of {name!r} overlap, so they lack some of its elements")
 
 
 def _check_slice(
     name: str, tensor: SavedTensor, box: SavedSlice, files: tuple[SavedFile, ...]
 ) -> None:
+    _check_text(box.key, f"the key of a box of {name!r}")
     _check_numbers((box.file, box.begin), f"the place of {name!r}")
     _check_numbers((*box.offsets, *box.shape), f"a box of {name!r}")
     is_inside = len(box.offsets) == len(box.shape) == len(tensor.shape) and all(
@@ -107,7 +122,8 @@ def _is_node(node: Json, tensors: dict[str, SavedTensor]) -> bool:
     """Return whether a node of a tree, with all nodes below it, has one of the forms of `tree`."""
     kind = kind_of(node)
     if kind == "$tensor":
-        return node.keys() == {kind, "array"} and node[kind] in tensors
+        is_flag = isinstance(node.get("array"), bool)
+        return is_flag and node.keys() == {kind, "array"} and node[kind] in tensors
     if kind is not None:
         check = _CHECKS.get(kind)
         return check is not None and len(node) == 1 and check(node[kind], tensors)
