@@ -133,10 +133,10 @@ class Round:
             os.close(pipe)
 
 
-def is_in_save(folder: Path) -> bool:
-    """Return whether a folder of a step has no manifest."""
+def is_in_save(folder: Path, since: float) -> bool:
+    """Return whether a folder of a step has no manifest, and was changed since a time."""
     steps = [path for path in folder.iterdir() if step_of(path.name) is not None]
-    return any(not (path / MANIFEST).exists() for path in steps)
+    return any(not (path / MANIFEST).exists() and path.stat().st_mtime >= since for path in steps)
 
 
 def run(folder: Path, kills: int, num_ranks: int, num_elements: int, seed: int) -> None:
@@ -145,6 +145,7 @@ def run(folder: Path, kills: int, num_ranks: int, num_elements: int, seed: int) 
     safe = num_rounds = num_counted = num_saved = 0
     while num_counted < kills:
         num_rounds += 1
+        began = time.time()
         ranks = Round(folder, num_ranks, num_elements)
         restored = ranks.wait_for_restored()
         if restored < safe:
@@ -157,7 +158,7 @@ def run(folder: Path, kills: int, num_ranks: int, num_elements: int, seed: int) 
         last = ranks.last_whole()
         num_saved += max(last - restored, 0)
         safe = max(safe, restored, last)
-        num_counted += is_in_save(folder)
+        num_counted += is_in_save(folder, began)
         if num_rounds % 20 == 0:
             print(f"{num_rounds} kills, {num_counted} during a save, step {safe}", flush=True)
     ranks = Round(folder, num_ranks, num_elements)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
 import shutil
 import uuid
@@ -17,6 +18,12 @@ from safetensors.torch import load_file
 
 from slipstream.errors import MismatchError, UsageError
 from slipstream.train.checkpoint import Checkpointer, CheckpointError, PerRank
+
+
+def grow_old(folder: Path) -> None:
+    """Make all that is in a folder older than any save may take."""
+    for path in folder.rglob("*"):
+        os.utime(path, (1e9, 1e9))
 
 
 def model() -> torch.nn.Sequential:
@@ -239,6 +246,7 @@ def test_a_killed_save_of_the_same_step_leaves_nothing_that_counts(tmp_path) -> 
     (folder / "rank-00000-of-00002.aaaaaaaa-1.safetensors").write_text("half")
     (tmp_path / "step-00000006").mkdir()
     (tmp_path / "step-00000006" / "rank-00000-of-00002.aaaaaaaa-1.safetensors").write_text("half")
+    grow_old(tmp_path)
     again = Checkpointer(tmp_path, keep=1)
     again.save(5, {"x": torch.zeros(10)})
     again.wait()
@@ -389,6 +397,7 @@ def test_checkpoints_that_cannot_be_read_now_stay(tmp_path) -> None:
     manifest.rename(manifest.with_name("away"))
     manifest.mkdir()  # reading it fails, as on a file system that is gone for a moment
     (tmp_path / "step-00000003").mkdir()  # its save did not end
+    os.utime(tmp_path / "step-00000003", (1e9, 1e9))
     checkpointer = Checkpointer(tmp_path)
     checkpointer.save(4, {"x": 1})
     checkpointer.wait()

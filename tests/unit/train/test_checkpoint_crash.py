@@ -116,7 +116,9 @@ def test_a_power_cut_at_any_moment_leaves_a_whole_checkpoint(tmp_path, monkeypat
         found = Checkpointer(folder).restore(state)
         assert state["x"].unique().tolist() == [state["n"]]
         assert (found, state["n"]) == ((step, 20) if is_published else (1, 10))
-        save(folder, 3, 30)  # what the crash left is no obstacle
+        for path in folder.rglob("*"):
+            os.utime(path, (1e9, 1e9))  # long ago
+        save(folder, 3, 30)  # what the crash left is no obstacle, and is deleted
         assert [path.name for path in folder.iterdir()] == ["step-00000003"]
         if ended:
             break

@@ -7,17 +7,29 @@ import json
 import os
 import subprocess
 import sys
+import uuid
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+from fsspec.implementations.memory import MemoryFileSystem
 
-from slipstream.train.checkpoint import Checkpointer, CheckpointError
+from slipstream.train.checkpoint import Checkpointer, CheckpointError, open_storage
 from slipstream.train.checkpoint.storage import LocalStorage
 
 
-def saved(folder: Path, *steps: int, keep: int | None = None) -> Checkpointer:
+def failing(error: Exception) -> Callable[..., None]:
+    """Return a function that raises an error, whatever its arguments are."""
+
+    def fail(*arguments: object) -> None:
+        raise error
+
+    return fail
+
+
+def saved(folder: Path | str, *steps: int, keep: int | None = None) -> Checkpointer:
     checkpointer = Checkpointer(folder, keep=keep)
     for step in steps:
         checkpointer.save(step, {"x": torch.full((9,), float(step))})
@@ -95,14 +107,14 @@ def test_checkpoints_of_other_programs_stay(tmp_path) -> None:
     assert Checkpointer(tmp_path).restore({"x": torch.zeros(9)}) == 5
 
 
-def test_a_job_whose_files_another_job_has_removed_is_told(together, tmp_path, monkeypatch) -> None:
+def test_a_job_whose_files_were_removed_is_told(together, tmp_path, monkeypatch) -> None:
     """The save once ended without an error, and had a manifest but no files."""
     real = LocalStorage.write
 
     def write(storage, name, data) -> None:
         real(storage, name, data)
         if "rank-00001" in name and name.endswith("safetensors"):
-            saved(tmp_path, 100)  # the other job
+            (tmp_path / name).unlink()
 
     def save(ranks) -> None:
         checkpointer = Checkpointer(tmp_path, group=ranks, timeout_seconds=20)
@@ -112,6 +124,82 @@ def test_a_job_whose_files_another_job_has_removed_is_told(together, tmp_path, m
 
     monkeypatch.setattr(LocalStorage, "write", write)
     together(2, save)
+
+
+@pytest.mark.parametrize("step", [4, 5, 6])
+def test_a_live_save_of_another_job_stays(together, tmp_path, monkeypatch, step) -> None:
+    """Another job once deleted the files, and this one ended with an error."""
+    real = LocalStorage.write
+
+    def write(storage, name, data) -> None:
+        real(storage, name, data)
+        if "rank-00001" in name and name.endswith("safetensors"):
+            saved(tmp_path, step, keep=1)  # the other job
+
+    def save(ranks) -> None:
+        checkpointer = Checkpointer(tmp_path, group=ranks, timeout_seconds=20)
+        checkpointer.save(5, {"x": torch.ones(200_000)})
+        checkpointer.wait()
+        state = {"x": torch.zeros(200_000)}
+        assert checkpointer.restore(state, step=5) == 5
+        assert state["x"].sum() == 200_000
+
+    monkeypatch.setattr(LocalStorage, "write", write)
+    together(2, save)
+
+
+def test_what_dead_saves_left_is_deleted_once_it_is_old(tmp_path) -> None:
+    rests = (
+        "step-00000007/rank-00000-of-00002.aaaaaaaa-1.safetensors.0a1b2c3d.tmp",
+        "step-00000007/failed.aaaaaaaa-1.json",
+        "step-00000008",
+        "step-00000009/manifest.json.0a1b2c3d.tmp",
+        "step-00000001/rank-00001-of-00002.aaaaaaaa-1.safetensors",
+    )
+    for rest in rests:
+        path = tmp_path / rest
+        (path.parent if path.suffix else path).mkdir(exist_ok=True)
+        if path.suffix:
+            path.write_text("half")
+    saved(tmp_path, 1)
+    assert all((tmp_path / rest).exists() for rest in rests)
+    for rest in rests[:-1]:
+        for path in (tmp_path / rest, tmp_path / rest.split("/")[0]):
+            os.utime(path, (1e9, 1e9))
+    saved(tmp_path, 2)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000001", "step-00000002"]
+    os.utime(tmp_path / rests[-1], (1e9, 1e9))
+    saved(tmp_path, 1)
+    assert len(list((tmp_path / "step-00000001").iterdir())) == 2
+
+
+def test_what_the_same_job_left_is_deleted_at_once(tmp_path, monkeypatch) -> None:
+    checkpointer = saved(tmp_path, 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", failing(OSError(errno.ENOSPC, "No space left on device")))
+        checkpointer.save(2, {"x": 1})
+        with pytest.raises(CheckpointError, match="No space left"):
+            checkpointer.wait()
+    (tmp_path / "step-00000002" / f"rank-00000-of-00001.{checkpointer._session}-2.json").touch()
+    checkpointer.save(3, {"x": 1})
+    checkpointer.wait()
+    assert [entry.step for entry in checkpointer.list()] == [3, 1]
+
+
+def test_a_storage_without_times_keeps_no_unfinished_save(monkeypatch) -> None:
+    """Killed saves are more frequent than two jobs in a folder, and would fill the storage."""
+
+    def modified(file_system, path):
+        raise NotImplementedError
+
+    url = f"memory://{uuid.uuid4().hex}"
+    name = "step-00000007/rank-00000-of-00002.aaaaaaaa-1.safetensors"
+    open_storage(url).write(name, memoryview(b"half"))
+    saved(url, 1)
+    assert open_storage(url).size(name) == 4
+    monkeypatch.setattr(MemoryFileSystem, "modified", modified)
+    saved(url, 2)
+    assert open_storage(url).size(name) is None
 
 
 def test_new_folders_survive_a_power_cut(tmp_path, monkeypatch) -> None:

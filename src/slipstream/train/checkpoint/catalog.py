@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from slipstream.errors import UsageError
@@ -144,23 +145,6 @@ def list_checkpoints(storage: Storage, *, verify: bool = False) -> list[Checkpoi
     return [look_at(storage, step, verify=verify) for step in steps]
 
 
-def delete_checkpoint(storage: Storage, step: int) -> None:
-    """Delete a checkpoint: its manifest first, so that no part of it is ever taken for whole."""
-    storage.remove_folder(folder_of(step), first=MANIFEST)
-
-
-def remove_leftovers(storage: Storage, manifest: CheckpointManifest) -> None:
-    """Remove files in a step's folder that belong neither to its checkpoint nor to its save.
-
-    They were left by saves of the step that were killed, or by the checkpoint that this one has
-    replaced. Files of other programs stay.
-    """
-    folder = folder_of(manifest.step)
-    for name in storage.names(folder):
-        if name != MANIFEST and f".{manifest.save}." not in name and _is_of_save(name):
-            storage.remove(joined(folder, name))
-
-
 def has_manifest(storage: Storage, step: int) -> bool:
     """Return whether a step has a manifest, damaged or not; True if the storage cannot tell."""
     try:
@@ -169,40 +153,131 @@ def has_manifest(storage: Storage, step: int) -> bool:
         return True
 
 
-def retain(storage: Storage, newest: int, keep: int | None) -> list[int]:
-    """Delete old checkpoints, and what saves that did not end have left; return the deleted steps.
+def delete_checkpoint(storage: Storage, step: int) -> None:
+    """Delete a checkpoint: its manifest first, so that no part of it is ever taken for whole."""
+    storage.remove_folder(folder_of(step), first=MANIFEST)
 
-    A checkpoint with a manifest that is damaged, or that cannot be read now, stays until `keep`
-    newer ones are whole. Whole checkpoints of steps after `newest` stay, and so does a folder
-    without a manifest that has files of other programs: LitGPT gives its checkpoints the same
-    names. If a folder cannot be deleted, the others are deleted all the same. No rank may be
-    writing.
+
+def newest_later_step(storage: Storage, step: int) -> int | None:
+    """Return the newest step after a step that has a whole checkpoint, or None."""
+    later = (each for each in steps_in(storage) if each > step)
+    return next((each for each in later if look_at(storage, each).is_whole), None)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Retention:
+    """The rules by which a job deletes files after a save. No rank of the job may be writing.
+
+    An unfinished save of another job is left alone as long as it may be live. It is dead if nothing
+    of it has changed for longer than a save may take, because those of its ranks that have written
+    have given up then. A storage that tells no times cannot say so: there every unfinished save
+    counts as dead, because saves that were killed are more frequent than two jobs in one folder,
+    and what they leave would fill the storage.
 
     Args:
         storage: Storage of all checkpoints.
-        newest: Step of the checkpoint that was just written, which stays.
-        keep: Number of whole checkpoints to keep up to `newest`, 1 or more; None keeps all.
+        manifest: Manifest of the checkpoint that was just written.
+        replaced: Identity of the save whose checkpoint this one has replaced; "" if there was none.
+        keep: Number of whole checkpoints to keep up to the step of the manifest, 1 or more; None
+            keeps all.
+        quiet_seconds: Time without a change after which an unfinished save of another job is dead.
     """
-    num_whole = 0
-    deleted: list[int] = []
-    for step in steps_in(storage):
-        checkpoint = look_at(storage, step)
-        is_old = keep is not None and num_whole >= keep
-        num_whole += checkpoint.is_whole and step <= newest
-        try:
-            is_obsolete = is_old if has_manifest(storage, step) else _is_unfinished(storage, step)
-            if is_obsolete and step != newest:
-                delete_checkpoint(storage, step)
-                deleted.append(step)
-                _log.info("deleted step %d: %s", step, checkpoint.problem or "it is old")
-        except OSError as error:
-            _log.warning("step %d cannot be deleted: %s", step, error)
-    return deleted
 
+    storage: Storage
+    manifest: CheckpointManifest
+    replaced: str
+    keep: int | None
+    quiet_seconds: float
 
-def _is_unfinished(storage: Storage, step: int) -> bool:
-    """Return whether a folder without a manifest has nothing but files of saves."""
-    return all(_is_of_save(name) for name in storage.names(folder_of(step)))
+    def apply(self) -> list[int]:
+        """Delete what is old or dead, and return the steps whose folders were deleted."""
+        dead_since = self._dead_since()
+        self._remove_leftovers(dead_since)
+        return self._delete_steps(dead_since)
+
+    def _dead_since(self) -> float | None:
+        """Return the time after which a live save has changed; None if the storage has no times.
+
+        The time of the manifest is the present time of the storage's clock.
+        """
+        name = joined(folder_of(self.manifest.step), MANIFEST)
+        now = self.storage.changed(name)
+        return None if now is None else now - self.quiet_seconds
+
+    def _remove_leftovers(self, dead_since: float | None) -> None:
+        """Remove files in the step's folder that belong neither to its checkpoint nor to its save.
+
+        They were left by saves of the step that were killed, or by the checkpoint that this one has
+        replaced. Files of other programs stay.
+        """
+        folder = folder_of(self.manifest.step)
+        names = [
+            name
+            for name in self.storage.names(folder)
+            if name != MANIFEST and f".{self.manifest.save}." not in name and _is_of_save(name)
+        ]
+        others = {name for name in names if not self._is_own(name)}
+        are_dead = self._are_dead(folder, others, dead_since)
+        for name in names:
+            if name not in others or are_dead:
+                self.storage.remove(joined(folder, name))
+
+    def _delete_steps(self, dead_since: float | None) -> list[int]:
+        """Delete old checkpoints and dead unfinished saves of other steps.
+
+        A checkpoint with a manifest that is damaged, or that cannot be read now, stays until `keep`
+        newer ones are whole. Whole checkpoints of later steps stay, and so does a folder without a
+        manifest that has files of other programs: LitGPT gives its checkpoints the same names. If a
+        folder cannot be deleted, the others are deleted all the same.
+        """
+        num_whole = 0
+        deleted: list[int] = []
+        for step in steps_in(self.storage):
+            checkpoint = look_at(self.storage, step)
+            is_old = self.keep is not None and num_whole >= self.keep
+            num_whole += checkpoint.is_whole and step <= self.manifest.step
+            try:
+                has_ended = has_manifest(self.storage, step)
+                is_obsolete = is_old if has_ended else self._is_dead(step, dead_since)
+                if is_obsolete and step != self.manifest.step:
+                    delete_checkpoint(self.storage, step)
+                    deleted.append(step)
+                    _log.info("deleted step %d: %s", step, checkpoint.problem or "it is old")
+            except OSError as error:
+                _log.warning("step %d cannot be deleted: %s", step, error)
+        return deleted
+
+    def _is_dead(self, step: int, dead_since: float | None) -> bool:
+        """Return whether a folder without a manifest has nothing but files of dead saves."""
+        folder = folder_of(step)
+        names = self.storage.names(folder)
+        if not all(map(_is_of_save, names)):
+            return False
+        others = [name for name in names if not self._is_own(name)]
+        if names and not others:
+            return True
+        changed = self.storage.changed(folder)  # a save may have made the folder, and no file yet
+        is_quiet = changed is None or dead_since is None or changed < dead_since
+        is_dead = is_quiet and self._are_dead(folder, others, dead_since)
+        if not is_dead:
+            _log.info(
+                "step %d stays: it is unfinished, and another job may be saving it; each job needs"
+                " a folder of its own",
+                step,
+            )
+        return is_dead
+
+    def _are_dead(self, folder: str, names: Iterable[str], dead_since: float | None) -> bool:
+        """Return whether nothing of unfinished saves of other jobs has changed for long."""
+        if dead_since is None:
+            return True
+        times = [self.storage.changed(joined(folder, name)) for name in names]
+        return all(time is not None and time < dead_since for time in times)
+
+    def _is_own(self, name: str) -> bool:
+        """Return whether an earlier save of this job wrote a file, or the replaced checkpoint's."""
+        session = self.manifest.save.rpartition("-")[0]
+        return f".{session}-" in name or bool(self.replaced and f".{self.replaced}." in name)
 
 
 def _is_of_save(name: str) -> bool:

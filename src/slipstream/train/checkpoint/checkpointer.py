@@ -17,14 +17,16 @@ from slipstream.train.checkpoint.catalog import (
     check_files,
     has_manifest,
     look_at,
+    newest_later_step,
     read_manifest,
     steps_in,
 )
 from slipstream.train.checkpoint.damage import CheckpointError
-from slipstream.train.checkpoint.ranks import Ranks, find_ranks
+from slipstream.train.checkpoint.ranks import Ranks, RankWatch, find_ranks
 from slipstream.train.checkpoint.reading import read_targets
 from slipstream.train.checkpoint.restoring import RestorePlan
-from slipstream.train.checkpoint.saving import SaveJob, report_failure, write_checkpoint
+from slipstream.train.checkpoint.save_job import TIMEOUT_SECONDS, SaveJob
+from slipstream.train.checkpoint.saving import report_failure, write_checkpoint
 from slipstream.train.checkpoint.sharding import pieces_of
 from slipstream.train.checkpoint.snapshot import HostImage
 from slipstream.train.checkpoint.storage import open_storage
@@ -57,7 +59,8 @@ class Checkpointer:
         group: Ranks that save together: a group of torch.distributed or slipstream.comm (default:
             all ranks of the job, see `find_ranks`).
         timeout_seconds: Longest time in which all ranks must write their parts, above 0 (default
-            1800).
+            1800). An unfinished save of another job in the folder is deleted when nothing of it has
+            changed for this time.
         storage_options: Options of fsspec's file system, for a URL (default none).
 
     The call blocks until all ranks have made theirs.
@@ -73,7 +76,7 @@ class Checkpointer:
         *,
         keep: int | None = 3,
         group: Any = None,
-        timeout_seconds: float = 1800.0,
+        timeout_seconds: float = TIMEOUT_SECONDS,
         storage_options: Mapping[str, Any] | None = None,
     ) -> None:
         if keep is not None and keep < 1:
@@ -82,6 +85,7 @@ class Checkpointer:
             raise UsageError(f"timeout_seconds is {timeout_seconds}; allowed: above 0")
         self._storage = open_storage(folder, storage_options)
         self._ranks: Ranks = find_ranks(group)
+        self._watch = RankWatch(group)
         self._keep = keep
         self._timeout_seconds = timeout_seconds
         self._session = self._ranks.gather(secrets.token_hex(4))[0]
@@ -89,6 +93,7 @@ class Checkpointer:
         self._image = HostImage()
         self._thread: threading.Thread | None = None
         self._error: SlipstreamError | None = None
+        self._has_warned = False  # of checkpoints of later steps than that of a save
 
     def save(self, step: int, state: dict[str, Any]) -> None:
         """Copy the state to host memory, and write it to the folder beside the training.
@@ -105,10 +110,12 @@ class Checkpointer:
         Raises:
             CheckpointError: The previous save failed.
             MismatchError: The previous save got different states from the ranks.
-            UsageError: The step or a value of the state is not allowed.
+            UsageError: The step or a value of the state is not allowed, or the ranks of the job
+                have changed since this Checkpointer was made.
         """
         if step < 0:
             raise UsageError(f"step is {step}; allowed: 0 and more")
+        self._check_ranks()
         self._wait_for_previous(step)
         self._num_saves += 1
         job = SaveJob(
@@ -120,6 +127,7 @@ class Checkpointer:
             num_ranks=self._ranks.num_ranks,
             keep=self._keep,
             timeout_seconds=self._timeout_seconds,
+            lost=self._watch.lost,
         )
         try:
             encoder = StateEncoder(rank=job.rank)
@@ -130,7 +138,12 @@ class Checkpointer:
             report_failure(job, error)
             raise
         boxes = [piece for piece, _ in pieces]
-        self._start(job, lambda: write_checkpoint(job, self._image.data, layout, boxes, tree))
+
+        def write() -> None:
+            write_checkpoint(job, self._image.data, layout, boxes, tree)
+            self._warn_of_later(job)
+
+        self._start(job, write)
 
     def wait(self) -> None:
         """Block until the last save has ended, which all ranks notice.
@@ -167,7 +180,9 @@ class Checkpointer:
             CheckpointError: The checkpoint of the step is missing or damaged, or every checkpoint
                 of the folder is damaged. The state is undefined then.
             MismatchError: The checkpoint has other values or other tensors than the state.
+            UsageError: The ranks of the job have changed since this Checkpointer was made.
         """
+        self._check_ranks()
         self._wait_for_previous(None)
         steps = self._steps() if step == "auto" else [step]
         damaged: list[str] = []
@@ -225,6 +240,33 @@ class Checkpointer:
         self._thread = threading.Thread(target=run, name="checkpoint")
         self._thread.start()
 
+    def _check_ranks(self) -> None:
+        if self._watch.is_replaced():
+            raise UsageError(
+                "the ranks of the job have changed since this Checkpointer was made; make another"
+                " one after each change, in the function that elastic.run calls"
+            )
+
+    def _warn_of_later(self, job: SaveJob) -> None:
+        """Warn once if a restore would not take the checkpoint that was just saved."""
+        if job.rank != 0 or self._has_warned:
+            return
+        try:
+            later = newest_later_step(self._storage, job.step)
+        except OSError as error:
+            _log.debug("the steps after %d cannot be listed: %s", job.step, error)
+            return
+        if later is not None:
+            self._has_warned = True
+            _log.warning(
+                "step %d was saved to %s, which also has step %d: restore() takes the newest step,"
+                " so it will not continue from here. To continue from an earlier step, save to"
+                " another folder, or delete the later checkpoints",
+                job.step,
+                self._storage.url,
+                later,
+            )
+
     def _wait_for_previous(self, step: int | None) -> None:
         start = time.monotonic()
         self.wait()
@@ -263,6 +305,9 @@ class Checkpointer:
                 "problem": str(error),
                 "incomplete": not has_manifest(self._storage, step),
             }
+        except Exception as error:  # the other ranks must not wait for this one
+            self._ranks.gather(json.dumps({**answer, "mismatch": repr(error)}))
+            raise
         answers = [json.loads(text) for text in self._ranks.gather(json.dumps(answer))]
         for rank, each in enumerate(answers):
             if each["mismatch"]:

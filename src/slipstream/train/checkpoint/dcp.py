@@ -53,6 +53,7 @@ from slipstream.train.checkpoint.manifest import (
     step_of,
 )
 from slipstream.train.checkpoint.reading import Target, read_targets
+from slipstream.train.checkpoint.save_job import TIMEOUT_SECONDS
 from slipstream.train.checkpoint.saving import publish, tensors_of
 from slipstream.train.checkpoint.snapshot import HostImage
 from slipstream.train.checkpoint.storage import Storage, joined, open_storage
@@ -225,7 +226,7 @@ class SlipstreamWriter(_AtStep, StorageWriter):
             tensors=tensors,
             state=_nested(values, metadata.planner_data or {}),
         )
-        publish(self.storage, manifest, keep=None)
+        publish(self.storage, manifest, keep=None, quiet_seconds=TIMEOUT_SECONDS)
 
 
 def _place(path: Path) -> tuple[Storage, int]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+import errno
+from collections.abc import Generator, Mapping
 from typing import Any
 
 import fsspec  # pyright: ignore[reportMissingTypeStubs]
@@ -14,22 +16,40 @@ from slipstream.train.checkpoint.storage import WRITE_BYTES, joined
 ONE_REQUEST_BYTES = 32 * 2**20
 
 
-class ObjectFile:
-    """A file of an fsspec file system that is open for reading."""
+@contextlib.contextmanager
+def _as_os_error(path: str) -> Generator[None]:
+    """Raise the errors of a client's own classes, which most clients have, as OSError."""
+    try:
+        yield
+    except (OSError, NotImplementedError):
+        raise
+    except Exception as error:
+        raise OSError(errno.EIO, f"{type(error).__name__}: {error}", path) from error
 
-    def __init__(self, stream: Any) -> None:
+
+class ObjectFile:
+    """A file of an fsspec file system that is open for reading.
+
+    Args:
+        stream: File object of the file system.
+        path: Path of the file for messages.
+    """
+
+    def __init__(self, stream: Any, path: str) -> None:
         self._stream = stream
+        self._path = path
 
     def readinto(self, offset: int, target: memoryview) -> int:
         """Fill the target with bytes from an offset on; return how many there were."""
-        self._stream.seek(offset)
-        done = 0
-        while done < len(target):
-            part = self._stream.read(len(target) - done)
-            if not part:
-                break
-            target[done : done + len(part)] = part
-            done += len(part)
+        with _as_os_error(self._path):
+            self._stream.seek(offset)
+            done = 0
+            while done < len(target):
+                part = self._stream.read(len(target) - done)
+                if not part:
+                    break
+                target[done : done + len(part)] = part
+                done += len(part)
         return done
 
     def close(self) -> None:
@@ -55,6 +75,7 @@ class ObjectStorage:
         self._root = root.rstrip("/")
         self.url = url
         self.poll_seconds = 1.0
+        self.shows_begun = False
 
     @classmethod
     def of_url(cls, url: str, options: Mapping[str, Any]) -> ObjectStorage:
@@ -70,33 +91,49 @@ class ObjectStorage:
     def write(self, name: str, data: memoryview) -> None:
         """Write a file; when the call returns, the storage has it."""
         path = self._path(name)
-        self._file_system.makedirs(path.rpartition("/")[0], exist_ok=True)
-        if len(data) <= ONE_REQUEST_BYTES:
-            self._file_system.pipe_file(path, bytes(data))
-            return
-        with self._file_system.open(path, "wb") as stream:
-            for begin in range(0, len(data), WRITE_BYTES):
-                stream.write(data[begin : begin + WRITE_BYTES])
+        with _as_os_error(path):
+            self._file_system.makedirs(path.rpartition("/")[0], exist_ok=True)
+            if len(data) <= ONE_REQUEST_BYTES:
+                self._file_system.pipe_file(path, bytes(data))
+                return
+            with self._file_system.open(path, "wb") as stream:
+                for begin in range(0, len(data), WRITE_BYTES):
+                    stream.write(data[begin : begin + WRITE_BYTES])
 
     def open(self, name: str) -> ObjectFile:
         """Open a file for reading; FileNotFoundError if it does not exist."""
-        return ObjectFile(self._file_system.open(self._path(name), "rb", cache_type="none"))
+        path = self._path(name)
+        with _as_os_error(path):
+            return ObjectFile(self._file_system.open(path, "rb", cache_type="none"), path)
 
     def size(self, name: str) -> int | None:
         """Return the size of a file in bytes, or None if it does not exist."""
         self._file_system.invalidate_cache()
         try:
-            info = self._file_system.info(self._path(name))
+            with _as_os_error(name):
+                info = self._file_system.info(self._path(name))
         except (FileNotFoundError, NotADirectoryError):
             return None
         return int(info["size"])
+
+    def changed(self, name: str) -> float | None:
+        """Return when a file was changed; None if it does not exist or the storage has no times.
+
+        Object stores have no times of folders.
+        """
+        try:
+            with _as_os_error(name):
+                return float(self._file_system.modified(self._path(name)).timestamp())
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError, NotImplementedError):
+            return None
 
     def names(self, folder: str = "") -> list[str]:
         """Return the sorted names of the files and folders in a folder; [] if there is none."""
         self._file_system.invalidate_cache()
         path = self._path(folder)
         try:
-            entries: list[str] = self._file_system.ls(path, detail=False)
+            with _as_os_error(path):
+                entries: list[str] = self._file_system.ls(path, detail=False)
         except (FileNotFoundError, NotADirectoryError):
             return []
         names = {entry.rstrip("/").rpartition("/")[2] for entry in entries}
@@ -106,7 +143,8 @@ class ObjectStorage:
     def remove(self, name: str) -> None:
         """Remove a file; a missing file is no error."""
         try:
-            self._file_system.rm_file(self._path(name))
+            with _as_os_error(name):
+                self._file_system.rm_file(self._path(name))
         except FileNotFoundError:
             return
 
@@ -116,7 +154,8 @@ class ObjectStorage:
         for name in self.names(folder):
             self.remove(joined(folder, name))
         try:
-            self._file_system.rmdir(self._path(folder))
+            with _as_os_error(folder):
+                self._file_system.rmdir(self._path(folder))
         except (FileNotFoundError, NotImplementedError):
             return  # object stores have no folders
 

@@ -1,11 +1,13 @@
 """Agreement between the ranks that save and restore together.
 
 Only calls of the user's thread communicate here, because collectives of a background thread would
-race with those of the training. While a checkpoint is written, ranks tell each other by files.
+race with those of the training. While a checkpoint is written, ranks tell each other by files, and
+the engine of slipstream.comm tells which ranks are lost.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Protocol, cast, runtime_checkable
 
 import numpy as np
@@ -13,8 +15,14 @@ import torch
 import torch.distributed as dist
 
 from slipstream import comm
+from slipstream.comm import worlds
+from slipstream.comm.active import open_engines
+from slipstream.comm.elastic.session import begun_session
 from slipstream.errors import UsageError
 from slipstream.settings import detect_launcher
+
+# Reason of the engine for a rank that has closed its engine in order. Its process may still write.
+_LEFT = "has left the job"
 
 
 @runtime_checkable
@@ -134,3 +142,58 @@ def find_ranks(group: Any = None) -> Ranks:
             " the Checkpointer is made"
         )
     return OneRank()
+
+
+class RankWatch:
+    """A watch over the ranks of a group: which are lost, and whether others have replaced them.
+
+    Losses are known for all ranks of slipstream.comm, and in an elastic job also for PyTorch's
+    default group. Of other groups nothing is known.
+
+    Args:
+        group: Group as `find_ranks` takes it.
+    """
+
+    def __init__(self, group: Any = None) -> None:
+        self._default = _default_group() if group is None else None
+        self._world = worlds.current_world() if _is_world(group) else None
+        self._lost: dict[int, str] = {}
+
+    def lost(self) -> Mapping[int, str]:
+        """Return the ranks that are lost, with the reasons. Any thread may call it."""
+        world = self._world
+        # An engine that this process has closed takes all ranks for lost.
+        if world is not None and world.engine in open_engines():
+            numbers = {number: rank for rank, number in enumerate(world.members)}
+            for number, reason in world.engine.runtime.lost_ranks():
+                if number in numbers and reason != _LEFT:
+                    self._lost[numbers[number]] = reason
+        return self._lost
+
+    def is_replaced(self) -> bool:
+        """Return whether the process now has another default group, as after each change."""
+        present = _default_group()
+        # Without a group of the kind, the job has only ended its communication.
+        return type(present) is type(self._default) and present is not self._default
+
+
+def _default_group() -> object | None:
+    """Return the group of all ranks, an object that is made anew with each change of the ranks."""
+    if dist.is_available() and dist.is_initialized():
+        return dist.group.WORLD
+    return worlds.current_world() if comm.is_initialized() else None
+
+
+def _is_world(group: Any) -> bool:
+    """Return whether the ranks of a group are those of the world of slipstream.comm."""
+    if not comm.is_initialized():
+        return False
+    if isinstance(group, comm.Group):
+        return group is comm.world()
+    if group is not None or not (dist.is_available() and dist.is_initialized()):
+        return group is None
+    if begun_session() is None:
+        return False
+    from slipstream.torch.backend import BACKEND_NAME  # it registers the backend
+
+    return dist.get_backend() == BACKEND_NAME

@@ -11,14 +11,11 @@ from __future__ import annotations
 
 import json
 import logging
-import threading
-import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 from slipstream.errors import SlipstreamError, reason_of
-from slipstream.train.checkpoint.catalog import read_manifest, remove_leftovers, retain
+from slipstream.train.checkpoint.catalog import Retention, read_manifest
 from slipstream.train.checkpoint.damage import CheckpointError
 from slipstream.train.checkpoint.manifest import (
     MANIFEST,
@@ -31,51 +28,12 @@ from slipstream.train.checkpoint.manifest import (
     folder_of,
 )
 from slipstream.train.checkpoint.merging import RankNote, merge_notes
+from slipstream.train.checkpoint.save_job import SaveJob, wait_for
 from slipstream.train.checkpoint.storage import Storage, find_names, joined, read_whole
 from slipstream.train.checkpoint.tensor_file import Layout, Piece
 from slipstream.train.checkpoint.tree import Json
 
-# After the end of the main thread, a rank waits for others no longer than this. The processes of a
-# job end within seconds of each other, unless one of them was killed.
-LAST_SECONDS = 30.0
-_FIRST_POLL_SECONDS = 0.002
-
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SaveJob:
-    """A save of one rank, without its data.
-
-    Args:
-        storage: Storage of all checkpoints.
-        step: Training step after which the state was copied.
-        time: Time of the copy in seconds since 1970 (UTC).
-        save: Identity of the save, equal on all ranks and different from that of any other save.
-        rank: Rank of this process.
-        num_ranks: Number of ranks that save.
-        keep: Number of whole checkpoints to keep; None keeps all.
-        timeout_seconds: Longest wait for the other ranks.
-    """
-
-    storage: Storage
-    step: int
-    time: float
-    save: str
-    rank: int
-    num_ranks: int
-    keep: int | None
-    timeout_seconds: float
-
-    def note_of(self, rank: int) -> str:
-        """Return the path of the note of a rank."""
-        name = file_name(rank, self.num_ranks, self.save, "json")
-        return joined(folder_of(self.step), name)
-
-    @property
-    def failure(self) -> str:
-        """Path of the note by which rank 0 tells that the save has failed."""
-        return joined(folder_of(self.step), f"failed.{self.save}.json")
 
 
 def write_checkpoint(
@@ -96,14 +54,13 @@ def write_checkpoint(
     """
     try:
         note = _write_file(job, data, layout, pieces, state)
-    except OSError as error:
+    except Exception as error:  # noqa: BLE001  the other ranks wait for the note
         folder = joined(job.storage.url, folder_of(job.step))
-        note = RankNote(error=f"rank {job.rank} cannot write to {folder}: {reason_of(error)}")
-    if job.num_ranks > 1:
-        _write_json(job.storage, job.note_of(job.rank), note.as_json())
+        note = RankNote(error=f"rank {job.rank} cannot write to {folder}: {_reason(error)}")
     if job.rank == 0:
         _finish(job, note)
     else:
+        _write_json(job.storage, job.note_of(job.rank), note.as_json())
         _wait_for_end(job)
 
 
@@ -112,7 +69,7 @@ def report_failure(job: SaveJob, error: Exception) -> None:
     words = f"rank {job.rank} cannot save its state: {error!r}"
     try:
         if job.num_ranks > 1 and job.rank == 0:
-            _write_json(job.storage, job.failure, {"error": words})
+            _write_json(job.storage, job.end_note, {"error": words})
         elif job.num_ranks > 1:
             _write_json(job.storage, job.note_of(job.rank), RankNote(error=words).as_json())
     except OSError as failed:
@@ -153,45 +110,102 @@ def tensors_of(pieces: Sequence[Piece], begins: Sequence[int], file: int) -> dic
 def _finish(job: SaveJob, own: RankNote) -> None:
     """Make the folder a checkpoint, or tell all ranks why it is none; only rank 0 calls this."""
     try:
+        if job.num_ranks > 1:
+            _write_json(job.storage, job.note_of(0), own.as_json())
         manifest = merge_notes(_all_notes(job, own), job.step, job.time, job.save)
         lost = {file.name for file in manifest.files} - set(job.storage.names(folder_of(job.step)))
         if lost:
             raise _disturbed(job, f"{', '.join(sorted(lost))} is gone")
-        publish(job.storage, manifest, job.keep)
-    except (OSError, SlipstreamError) as error:
-        failed = error if isinstance(error, SlipstreamError) else CheckpointError(str(error))
-        if job.num_ranks > 1:
-            _write_json(job.storage, job.failure, {"error": str(failed)})
-            _remove_notes(job)
+        publish(job.storage, manifest, job.keep, job.timeout_seconds)
+    except Exception as error:
+        failed = error if isinstance(error, SlipstreamError) else job.not_whole(_reason(error))
+        _tell_end(job, str(failed))
         raise failed from error
-    _remove_notes(job)
+    _tell_end(job, "")
 
 
-def _remove_notes(job: SaveJob) -> None:
-    if job.num_ranks > 1:
-        for rank in range(job.num_ranks):
-            job.storage.remove(job.note_of(rank))
+def _reason(error: Exception) -> str:
+    return reason_of(error) if isinstance(error, OSError) else repr(error)
 
 
-def publish(storage: Storage, manifest: CheckpointManifest, keep: int | None) -> None:
+def _tell_end(job: SaveJob, problem: str) -> None:
+    """Tell the other ranks that the save has ended, by the absence of their notes.
+
+    An error here changes nothing about the checkpoint, so it is logged.
+
+    Args:
+        job: Save that has ended.
+        problem: Reason why it has failed; "" if the checkpoint is whole.
+    """
+    if job.num_ranks == 1:
+        return
+    try:
+        if problem:
+            _write_json(job.storage, job.end_note, {"error": problem})
+        try:
+            for rank in range(job.num_ranks):
+                job.storage.remove(job.note_of(rank))
+        except OSError:
+            if not problem:  # the ranks whose notes are still there find this one
+                _write_json(job.storage, job.end_note, {"error": ""})
+            raise
+    except OSError as error:
+        _log.warning(
+            "the save of step %d has ended, but its notes cannot be changed: %s", job.step, error
+        )
+
+
+def publish(
+    storage: Storage, manifest: CheckpointManifest, keep: int | None, quiet_seconds: float
+) -> None:
     """Write the manifest of a checkpoint whose files are safe, and delete old checkpoints.
+
+    An error after the manifest is there is logged, because the checkpoint is whole.
 
     Args:
         storage: Storage of all checkpoints.
         manifest: Manifest of the checkpoint.
         keep: Number of whole checkpoints to keep; None keeps all.
+        quiet_seconds: Time without a change after which an unfinished save of another job is dead.
+
+    Raises:
+        OSError: The manifest cannot be written.
     """
-    name = joined(folder_of(manifest.step), MANIFEST)
-    storage.write(name, memoryview(manifest.as_bytes()))
+    replaced = _save_of(storage, manifest.step)
     try:
-        remove_leftovers(storage, manifest)
-        retain(storage, manifest.step, keep)
+        storage.write(joined(folder_of(manifest.step), MANIFEST), memoryview(manifest.as_bytes()))
     except OSError as error:
+        if _save_of(storage, manifest.step) != manifest.save:
+            raise
+        _log.warning(
+            "the checkpoint of step %d is whole, but may not survive a crash of the machine, so no"
+            " old one is deleted: %s",
+            manifest.step,
+            error,
+        )
+        return
+    try:
+        Retention(
+            storage=storage,
+            manifest=manifest,
+            replaced=replaced,
+            keep=keep,
+            quiet_seconds=quiet_seconds,
+        ).apply()
+    except Exception as error:  # noqa: BLE001  the checkpoint is whole, whatever fails here
         _log.warning(
             "the checkpoint of step %d is whole, but old ones cannot be deleted: %s",
             manifest.step,
             error,
         )
+
+
+def _save_of(storage: Storage, step: int) -> str:
+    """Return the identity of the save whose checkpoint a step has; "" if there is no such one."""
+    try:
+        return read_manifest(storage, step).save
+    except (CheckpointError, OSError):
+        return ""
 
 
 def _all_notes(job: SaveJob, own: RankNote) -> list[RankNote]:
@@ -203,36 +217,54 @@ def _all_notes(job: SaveJob, own: RankNote) -> list[RankNote]:
     def is_complete() -> bool:
         if job.num_ranks > 1 and job.storage.size(job.note_of(0)) is None:
             raise _disturbed(job, "the note of rank 0 is gone")
-        missing = [name for name, rank in names.items() if rank not in notes]
-        for name in find_names(job.storage, folder, missing):
+        awaited = [name for name, rank in names.items() if rank not in notes]
+        for name in find_names(job.storage, folder, awaited):
             content = read_whole(job.storage, joined(folder, name))
             if content.endswith(b"\n"):  # a storage without renaming may show a part of it
                 notes[names[name]] = RankNote.from_json(json.loads(content))
         return len(notes) == job.num_ranks
 
-    def tell() -> str:
-        missing = [str(rank) for rank in range(job.num_ranks) if rank not in notes]
-        return f"rank {', '.join(missing)} did not write its part"
+    def missing() -> list[int]:
+        return [rank for rank in range(job.num_ranks) if rank not in notes]
 
-    _wait(job, is_complete, tell)
+    wait_for(job, is_complete, missing, "did not write its part")
     return [notes[rank] for rank in range(job.num_ranks)]
 
 
 def _wait_for_end(job: SaveJob) -> None:
     """Block until rank 0 has ended the save; only the other ranks call this."""
     own = job.note_of(job.rank)
+    problem: str | None = None
 
-    def has_failed() -> bool:
-        return job.storage.size(job.failure) is not None
+    def has_ended() -> bool:
+        nonlocal problem
+        is_gone = job.storage.size(own) is None
+        problem = _end_note(job)
+        if problem is None and is_gone:
+            _check_published(job)
+        return is_gone or problem is not None
 
-    _wait(
-        job,
-        lambda: job.storage.size(own) is None or has_failed(),
-        lambda: "rank 0 did not write the manifest",
-    )
-    if has_failed():
-        failure: Mapping[str, Any] = json.loads(read_whole(job.storage, job.failure))
-        raise CheckpointError(failure["error"])
+    try:
+        wait_for(job, has_ended, lambda: [0], "did not write the manifest")
+    except CheckpointError:
+        if _save_of(job.storage, job.step) != job.save:
+            raise
+    if problem:
+        raise CheckpointError(problem)
+
+
+def _end_note(job: SaveJob) -> str | None:
+    """Return the problem of which rank 0 tells, "" for none; None if there is no such note."""
+    try:
+        content = read_whole(job.storage, job.end_note)
+    except FileNotFoundError:
+        return None
+    # A storage without renaming may show a part of it.
+    return json.loads(content)["error"] if content.endswith(b"\n") else None
+
+
+def _check_published(job: SaveJob) -> None:
+    """Check that the manifest is there, as rank 0 says by the removal of the notes."""
     try:
         is_own = read_manifest(job.storage, job.step).save == job.save
     except CheckpointError as error:
@@ -244,26 +276,8 @@ def _wait_for_end(job: SaveJob) -> None:
 def _disturbed(job: SaveJob, what: str) -> CheckpointError:
     return CheckpointError(
         f"the checkpoint of step {job.step} in {job.storage.url} was disturbed: {what}; each job"
-        " needs a folder of its own, because it removes unfinished saves of others"
+        " needs a folder of its own"
     )
-
-
-def _wait(job: SaveJob, is_done: Callable[[], bool], tell: Callable[[], str]) -> None:
-    start = time.monotonic()
-    deadline = start + job.timeout_seconds
-    pause = _FIRST_POLL_SECONDS
-    is_last = False
-    while not is_done():
-        if not is_last and not threading.main_thread().is_alive():
-            is_last = True
-            deadline = min(deadline, time.monotonic() + LAST_SECONDS)
-        if time.monotonic() > deadline:
-            raise CheckpointError(
-                f"the checkpoint of step {job.step} in {job.storage.url} is not whole: {tell()} in"
-                f" {time.monotonic() - start:.0f} s; all ranks must save to one folder that all see"
-            )
-        time.sleep(pause)
-        pause = min(2 * pause, job.storage.poll_seconds)
 
 
 def _write_json(storage: Storage, name: str, value: Any) -> None:

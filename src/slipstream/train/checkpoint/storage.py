@@ -41,10 +41,13 @@ class Storage(Protocol):
     Attributes:
         url: Name of the folder for messages, a path or a URL.
         poll_seconds: Longest pause between two looks for a file of another rank.
+        shows_begun: Whether the names of a folder show a file that is being written, under its
+            name with a suffix that ends with `TEMPORARY`.
     """
 
     url: str
     poll_seconds: float
+    shows_begun: bool
 
     def write(self, name: str, data: memoryview) -> None:
         """Write a file; when the call returns, the file survives a crash of the machine.
@@ -60,6 +63,13 @@ class Storage(Protocol):
 
     def size(self, name: str) -> int | None:
         """Return the size of a file in bytes, or None if it does not exist."""
+        ...
+
+    def changed(self, name: str) -> float | None:
+        """Return when a file or folder was changed, in seconds of the storage's own clock.
+
+        The result is None if it does not exist, or if the storage does not tell.
+        """
         ...
 
     def names(self, folder: str = "") -> list[str]:
@@ -116,6 +126,7 @@ class LocalStorage:
         self.folder = folder.absolute()
         self.url = str(self.folder)
         self.poll_seconds = 0.1
+        self.shows_begun = True
 
     def write(self, name: str, data: memoryview) -> None:
         """Write a file; when the call returns, the file survives a crash of the machine."""
@@ -144,6 +155,13 @@ class LocalStorage:
         """Return the size of a file in bytes, or None if it does not exist."""
         try:
             return (self.folder / name).stat().st_size
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def changed(self, name: str) -> float | None:
+        """Return when a file or folder was changed, or None if it does not exist."""
+        try:
+            return (self.folder / name).stat().st_mtime
         except (FileNotFoundError, NotADirectoryError):
             return None
 
