@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import mmap
 import time
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 from torch.distributed import checkpoint as torch_checkpoint
 
 from slipstream.errors import MismatchError
@@ -154,3 +158,110 @@ def test_kernels_without_huge_pages_are_enough(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(mmap, "mmap", Memory)
     saved(tmp_path, {"x": torch.ones(3)})
     assert Checkpointer(tmp_path).newest() == 1
+
+
+def test_lazy_conjugates_and_negatives_are_saved_and_restored(tmp_path) -> None:
+    """Their memory has other values than they; reading into it once was an error of PyTorch."""
+    base = torch.tensor([1 + 2j, 3 - 4j] * 5000, dtype=torch.complex64)
+    saved(tmp_path, {"conjugate": base.conj(), "negative": base.conj().imag, "plain": base})
+    numbers = torch.zeros(10_000, dtype=torch.complex64)
+    state = {
+        "conjugate": numbers.conj(),
+        "negative": torch._neg_view(torch.zeros(10_000)),
+        "plain": torch.zeros_like(base),
+    }
+    Checkpointer(tmp_path).restore(state)
+    assert torch.equal(state["conjugate"], base.conj())
+    assert torch.equal(numbers, base)
+    assert torch.equal(state["negative"], -base.imag)
+    assert torch.equal(state["plain"], base)
+
+
+def test_ranks_do_not_wait_for_one_that_cannot_fill_its_tensors(together, tmp_path) -> None:
+    """A tensor whose elements share memory cannot be filled, which PyTorch says."""
+    saved(tmp_path, {"x": torch.arange(3.0)})
+
+    def restore(ranks) -> None:
+        tensor = torch.zeros(1).expand(3) if ranks.rank == 1 else torch.zeros(3)
+        checkpointer = Checkpointer(tmp_path, group=ranks)
+        kind = RuntimeError if ranks.rank == 1 else MismatchError
+        with pytest.raises(kind, match="single memory location"):
+            checkpointer.restore({"x": tensor})
+
+    together(2, restore)
+
+
+def parameters_of(seed: int) -> list[torch.nn.Parameter]:
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.nn.Parameter(torch.randn(n, generator=generator)) for n in (3, 5, 2)]
+
+
+def stepped(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            parameter.grad = parameter.detach() * 2
+    optimizer.step()
+    return optimizer
+
+
+def groups_of(parameters: list[torch.nn.Parameter]) -> list[dict]:
+    return [{"params": parameters[:2]}, {"params": parameters[2:], "lr": 0.125}]
+
+
+@pytest.fixture
+def divided() -> Iterator[Callable[..., Any]]:
+    """Return a function that makes a ZeroRedundancyOptimizer, in a group of one rank."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PyTorch uses what it deprecates
+        from torch.distributed.optim import ZeroRedundancyOptimizer
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield lambda groups, lr=0.1: ZeroRedundancyOptimizer(groups, torch.optim.Adam, lr=lr)
+    dist.destroy_process_group()
+
+
+def assert_moments(optimizer: torch.optim.Optimizer, expected: torch.optim.Optimizer) -> None:
+    state, other = optimizer.state_dict(), expected.state_dict()
+    assert state["param_groups"] == other["param_groups"]
+    assert state["state"].keys() == other["state"].keys()
+    for number, moments_of in other["state"].items():
+        for name, value in moments_of.items():
+            assert torch.equal(state["state"][number][name], value)
+
+
+@pytest.mark.parametrize("has_stepped", [False, True])
+def test_the_state_of_a_zero_optimizer_restores_a_plain_one(divided, tmp_path, has_stepped) -> None:
+    """It was once a KeyError."""
+    saved(tmp_path, {"optimizer": stepped(divided(groups_of(parameters_of(1)), lr=0.5))})
+    optimizer = torch.optim.Adam(groups_of(parameters_of(2)), lr=0.1)
+    if has_stepped:
+        stepped(optimizer)
+    Checkpointer(tmp_path).restore({"optimizer": optimizer})
+    assert_moments(optimizer, stepped(torch.optim.Adam(groups_of(parameters_of(1)), lr=0.5)))
+    stepped(optimizer)
+
+
+def test_the_state_of_a_plain_optimizer_restores_a_zero_one(divided, tmp_path) -> None:
+    plain = stepped(torch.optim.Adam(groups_of(parameters_of(1)), lr=0.5))
+    saved(tmp_path, {"optimizer": plain})
+    parameters = parameters_of(2)
+    optimizer = divided(groups_of(parameters))
+    Checkpointer(tmp_path).restore({"optimizer": optimizer})
+    for number, moments_of in plain.state_dict()["state"].items():
+        for name, value in moments_of.items():
+            assert torch.equal(optimizer.optim.state[parameters[number]][name], value)
+    assert [group["lr"] for group in optimizer.param_groups] == [0.5, 0.125]
+    stepped(optimizer)
+
+
+def test_an_optimizer_of_other_parameters_is_refused(divided, tmp_path) -> None:
+    of_three = divided(groups_of(parameters_of(1)))
+    saved(tmp_path, {"optimizer": stepped(of_three), "n": {"state": 1}})
+    for optimizer in (
+        torch.optim.Adam(parameters_of(1)),
+        torch.optim.Adam(groups_of(parameters_of(1)[:2])),
+        divided(parameters_of(1)),
+    ):
+        with pytest.raises(MismatchError, match="pass an optimizer of the same parameters"):
+            Checkpointer(tmp_path).restore({"optimizer": optimizer})
+    with pytest.raises(MismatchError, match="'n' is no optimizer"):
+        Checkpointer(tmp_path).restore({"n": of_three})

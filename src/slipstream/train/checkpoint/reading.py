@@ -108,8 +108,11 @@ def fill(reads: Sequence[Read], file: SourceFile) -> None:
     for read in reads:
         begins = [a - b for a, b in zip(read.common[0], read.target.box[0], strict=True)]
         destination = _narrowed(read.target.tensor, begins, read.common[1])
-        is_plain = destination.device.type == "cpu" and destination.is_contiguous()
-        if read.shape == read.common[1] and destination.dtype == read.dtype and is_plain:
+        if (
+            read.shape == read.common[1]
+            and destination.dtype == read.dtype
+            and _has_plain_memory(destination)
+        ):
             file.read(read.begin, _bytes_of(destination))
             continue
         rows = torch.empty(read.shape, dtype=read.dtype, device="cpu")
@@ -160,6 +163,15 @@ def _narrowed(tensor: torch.Tensor, begins: Sequence[int], shape: tuple[int, ...
     for dimension, (begin, length) in enumerate(zip(begins, shape, strict=True)):
         tensor = tensor.narrow(dimension, begin, length)
     return tensor
+
+
+def _has_plain_memory(tensor: torch.Tensor) -> bool:
+    """Return whether the values of a tensor are the bytes of one piece of host memory.
+
+    They are not if a bit of the tensor says that its memory has their conjugates or negatives.
+    """
+    is_lazy = tensor.is_conj() or tensor.is_neg()
+    return tensor.device.type == "cpu" and tensor.is_contiguous() and not is_lazy
 
 
 def _bytes_of(tensor: torch.Tensor) -> memoryview:

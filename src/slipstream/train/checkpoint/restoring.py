@@ -144,23 +144,28 @@ class RestorePlan:
             self.targets.append(Target(name=name, box=part[1], tensor=part[0]))
 
     def _add_object(self, value: HasState, node: Json, path: str) -> None:
-        proposal = _optimizer_proposal(value) if isinstance(value, Optimizer) else None
-        restored = self._decode(node, path, value.state_dict(), proposal)
         if isinstance(value, Optimizer):
-            restored["state"] = _by_number(restored.get("state", {}))
+            return self._add_optimizer(value, node, path)
+        restored = self._decode(node, path, value.state_dict(), None)
         self.changes.append(lambda: value.load_state_dict(restored))
+
+    def _add_optimizer(self, optimizer: Optimizer, node: Json, path: str) -> None:
+        present = optimizer.state_dict()
+        groups: list[Any] = present["param_groups"]
+        is_divided = zero.is_divided(node)
+        if is_divided:
+            saved, options = self._saved_optimizer(node, path, groups)
+            node = {"state": {"$dict": list(saved.items())}, "param_groups": options}
+        restored = self._decode(node, path, present, _optimizer_proposal(optimizer))
+        restored["state"] = _by_number(restored.get("state", {}))
+        if is_divided:
+            for group, other in zip(restored["param_groups"], groups, strict=True):
+                group["params"] = other["params"]  # their numbers, which ZeRO does not save
+        self.changes.append(lambda: optimizer.load_state_dict(restored))
 
     def _add_zero(self, optimizer: Any, node: Json, path: str) -> None:
         """Plan the restoring of this rank's part of an optimizer, which others may have saved."""
-        entries = dict(entries_of(node) or ())
-        groups = entries.get("param_groups", [])
-        if kind_of(entries.get("state")) != "$ranks" or len(groups) != len(optimizer.param_groups):
-            raise MismatchError(
-                f"{path!r} is a ZeroRedundancyOptimizer with {len(optimizer.param_groups)} groups"
-                f" of parameters in the state, but {self._checkpoint} has another optimizer"
-            )
-        parts = entries["state"]["$ranks"].values()
-        saved = {number: item for part in parts for number, item in entries_of(part) or ()}
+        saved, groups = self._saved_optimizer(node, path, optimizer.param_groups)
         present = zero.own_state(optimizer)
         state = {
             number: self._decode(saved[number], f"{path}.state.{number}", present.get(number), None)
@@ -169,6 +174,29 @@ class RestorePlan:
         }
         options = self._decode(groups, f"{path}.param_groups", None, None)
         self.changes.append(lambda: zero.load(optimizer, state, options))
+
+    def _saved_optimizer(
+        self, node: Json, path: str, groups: list[Any]
+    ) -> tuple[dict[int, Json], list[Json]]:
+        """Return the saved state by number of the parameter, and the options of all groups.
+
+        Args:
+            node: Tree of an optimizer, whose state was divided among the ranks or not.
+            path: Name of the optimizer.
+            groups: Groups of parameters of the optimizer in the state.
+        """
+        try:
+            saved, options = zero.saved_parts(node)
+        except (TypeError, KeyError, ValueError, AttributeError) as error:
+            raise MismatchError(f"{path!r} is no optimizer in {self._checkpoint}") from error
+        num_parameters = sum(len(group["params"]) for group in groups)
+        if len(options) != len(groups) or any(not 0 <= n < num_parameters for n in saved):
+            raise MismatchError(
+                f"{path!r} is an optimizer with {len(groups)} groups of {num_parameters} parameters"
+                f" in the state, but with {len(options)} groups and the parameters"
+                f" {sorted(saved)} in {self._checkpoint}; pass an optimizer of the same parameters"
+            )
+        return saved, options
 
     def _decode(self, node: Json, path: str, like: Any, proposal: Proposal | None) -> Any:
         """Return the saved value; its tensors are filled when all targets are read.

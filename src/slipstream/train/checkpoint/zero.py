@@ -1,14 +1,15 @@
 """The state of PyTorch's ZeroRedundancyOptimizer: each rank has that of its own parameters.
 
 Its own state_dict() works only after all ranks have sent their parts to one rank. Here each rank
-saves and restores its part, whatever the number of ranks.
+saves and restores its part, whatever the number of ranks. A checkpoint of it restores an optimizer
+that is not divided, and the reverse.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -58,6 +59,26 @@ def load(
         whole.update(values)
         part.update(values)
     optimizer.optim.load_state_dict(local)
+
+
+def is_divided(node: Any) -> bool:
+    """Return whether the tree of an optimizer has the parts of the ranks of a ZeRO optimizer."""
+    state: Any = cast("dict[str, Any]", node).get("state") if isinstance(node, dict) else None
+    return isinstance(state, dict) and "$ranks" in state
+
+
+def saved_parts(node: Any) -> tuple[dict[int, Any], list[Any]]:
+    """Return the state of an optimizer's tree by number of the parameter, and its groups' options.
+
+    Args:
+        node: Tree of an optimizer, whose state was divided among the ranks or not.
+
+    Raises TypeError, KeyError, ValueError or AttributeError if it is the tree of something else.
+    """
+    state = node["state"]
+    parts = state["$ranks"].values() if is_divided(node) else [state]
+    saved = {int(n): item for part in parts for n, item in part.get("$dict", part.items())}
+    return dict(sorted(saved.items())), [_without_parameters(each) for each in node["param_groups"]]
 
 
 def _parameters(groups: Sequence[Mapping[str, Any]]) -> list[torch.Tensor]:
