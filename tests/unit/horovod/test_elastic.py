@@ -119,6 +119,42 @@ def test_what_a_scheduler_has_done_after_the_check_is_taken_back() -> None:
     assert not state.is_as_noted()
 
 
+@pytest.mark.parametrize("takes_back", ["restore", "return_to_note"])
+def test_a_step_of_a_gradient_scaler_that_a_fault_interrupts_is_forgotten(takes_back: str) -> None:
+    """The next step once went on with gradients that were not divided by the scale."""
+    weight = torch.nn.Parameter(torch.ones(1))
+    optimizer = torch.optim.SGD([weight], lr=1.0)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    state = hvd.elastic.TorchState(optimizer=optimizer, scaler=scaler)
+    scaler.scale(weight)
+    state.note()
+    scaler.update(2.0)
+
+    def lose_rank(*_: Any) -> None:
+        raise RuntimeError("a rank is lost")
+
+    def train_step() -> None:
+        optimizer.zero_grad()
+        scaler.scale(weight * 0.25).backward()
+        scaler.step(optimizer)
+        scaler.update()
+
+    hook = optimizer.register_step_pre_hook(lose_rank)
+    with pytest.raises(RuntimeError):
+        train_step()
+    hook.remove()
+    getattr(state, takes_back)()
+    assert state.scaler is scaler
+    assert scaler.get_scale() == 1024.0
+    train_step()
+    assert weight.item() == 0.75
+    state.sync()
+    disabled = hvd.elastic.TorchState(scaler=torch.amp.GradScaler("cpu", enabled=False))
+    disabled.commit()
+    disabled.restore()
+    disabled.sync()
+
+
 def test_statistics_of_an_interrupted_forward_pass_are_taken_back() -> None:
     model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4))
     state = hvd.elastic.TorchState(model=model)

@@ -205,8 +205,8 @@ def _settle(
             state.restore()
         if worlds.world().rank == 0:
             whence = "the step that was interrupted" if is_kept else f"commit {state.num_commits}"
-            title = membership.epoch.title
-            _log.warning("%d rank(s) go on in %s, from %s", commits.size, title, whence)
+            who = "1 rank goes" if commits.size == 1 else f"{commits.size} ranks go"
+            _log.warning("%s on in %s, from %s", who, membership.epoch.title, whence)
     if not is_first:
         _reset(membership, state)
     if is_first or survivors.size < commits.size or (was_fault and not state.keeps_two_commits):

@@ -165,6 +165,28 @@ class SchedulerStateHandler(CopyingHandler):
     """Keeper of the state of a scheduler of learning rates."""
 
 
+class ScalerStateHandler(CopyingHandler):
+    """Keeper of the scale of a `GradScaler`, which forgets a step that a fault has interrupted.
+
+    A scaler divides the gradients of an optimizer once between two updates. After a fault in
+    between, it would take the gradients of the next step for divided ones.
+    """
+
+    def apply(self, captured: Any) -> None:
+        """Set the scale to a captured one."""
+        super().apply(captured)
+        self._forget_step()
+
+    def sync(self) -> None:
+        """Give the scale of rank 0 to all ranks."""
+        super().sync()
+        self._forget_step()
+
+    def _forget_step(self) -> None:
+        if self.value.is_enabled():
+            self.value._per_optimizer_states.clear()  # noqa: SLF001  PyTorch has no name for it
+
+
 class SamplerStateHandler(CopyingHandler):
     """Keeper of the position of an `ElasticSampler`."""
 
@@ -175,6 +197,7 @@ REGISTRY: HandlerRegistry = [
     (torch.nn.Module, ModelStateHandler),
     (torch.optim.Optimizer, OptimizerStateHandler),
     (torch.optim.lr_scheduler.LRScheduler, SchedulerStateHandler),
+    (torch.amp.GradScaler, ScalerStateHandler),
     (ElasticSampler, SamplerStateHandler),
 ]
 
