@@ -184,7 +184,7 @@ class ScalerStateHandler(CopyingHandler):
 
     def _forget_step(self) -> None:
         if self.value.is_enabled():
-            self.value._per_optimizer_states.clear()  # noqa: SLF001  PyTorch has no name for it
+            self.value._per_optimizer_states.clear()  # PyTorch has no name for it
 
 
 class SamplerStateHandler(CopyingHandler):
