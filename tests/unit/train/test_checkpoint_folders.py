@@ -173,6 +173,24 @@ def test_what_dead_saves_left_is_deleted_once_it_is_old(tmp_path) -> None:
     assert len(list((tmp_path / "step-00000001").iterdir())) == 2
 
 
+def test_nothing_unfinished_is_deleted_by_a_job_whose_manifest_is_gone(
+    tmp_path, monkeypatch
+) -> None:
+    """The time of the manifest tells the present time of the storage."""
+    real = LocalStorage.write
+
+    def write(storage, name, data) -> None:
+        real(storage, name, data)
+        if name.endswith("manifest.json"):
+            (tmp_path / name).unlink()
+
+    monkeypatch.setattr(LocalStorage, "write", write)
+    (tmp_path / "step-00000007").mkdir()
+    os.utime(tmp_path / "step-00000007", (1e9, 1e9))
+    saved(tmp_path, 1)
+    assert (tmp_path / "step-00000007").exists()
+
+
 def test_what_the_same_job_left_is_deleted_at_once(tmp_path, monkeypatch) -> None:
     checkpointer = saved(tmp_path, 1)
     with monkeypatch.context() as patch:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -202,6 +203,8 @@ class Retention:
         """
         name = joined(folder_of(self.manifest.step), MANIFEST)
         now = self.storage.changed(name)
+        if now is None and self.storage.size(name) is None:
+            return -math.inf  # somebody has deleted the manifest, so nothing is known to be dead
         return None if now is None else now - self.quiet_seconds
 
     def _remove_leftovers(self, dead_since: float | None) -> None:

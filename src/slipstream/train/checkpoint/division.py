@@ -103,8 +103,8 @@ def is_tiled(shape: Sequence[int], boxes: Iterable[tuple[Sequence[int], Sequence
     """Return whether boxes have each element of a tensor exactly once.
 
     This is so if their corners, counted with signs, are those of the whole tensor: the counts are
-    the differences, along all dimensions, of the number of boxes at each element. 10,000 boxes take
-    some 0.02 s.
+    the differences, along all dimensions, of the number of boxes at each element. 10,000 boxes that
+    cut two dimensions take some 0.03 s.
 
     Args:
         shape: Number of elements of the tensor in each dimension.
@@ -117,9 +117,10 @@ def is_tiled(shape: Sequence[int], boxes: Iterable[tuple[Sequence[int], Sequence
     cut = [d for d in range(len(shape)) if any((o[d], n[d]) != (0, shape[d]) for o, n in filled)]
     if len(cut) > MOST_CUT_DIMENSIONS:
         return False
+    signs = [(-1) ** sum(ends) for ends in product((0, 1), repeat=len(cut))]
     corners: defaultdict[tuple[int, ...], int] = defaultdict(int)
     for (offsets, lengths), count in [(whole, -1), *((box, 1) for box in filled)]:
-        for ends in product((0, 1), repeat=len(cut)):
-            place = tuple(offsets[d] + end * lengths[d] for d, end in zip(cut, ends, strict=True))
-            corners[place] += -count if sum(ends) % 2 else count
+        edges = [(offsets[d], offsets[d] + lengths[d]) for d in cut]
+        for corner, sign in zip(product(*edges), signs, strict=True):
+            corners[corner] += count * sign
     return not any(corners.values())
