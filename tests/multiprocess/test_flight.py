@@ -91,9 +91,9 @@ def test_errors_that_say_what_to_do_have_no_advice_about_the_script(
     told = account("fill_disk")
     assert "No space left on device" in told.headline
     (advice,) = told.advice
-    assert advice.startswith("The disk is full, or its quota is used up on ")
+    assert advice.startswith("The disk is full, or its quota is used up: ")
     (advice,) = account("misuse").advice
-    assert advice == "Do what the message says; it comes from Slipstream, which knows the cause."
+    assert advice.startswith("The error is Slipstream's own: its message names what is wrong")
 
 
 def test_a_killed_rank_is_missing(account: Callable[..., Account]) -> None:

@@ -22,6 +22,7 @@ from slipstream.flight.facts import (
 )
 from slipstream.flight.files import FIRST_KEPT, NEWEST_KEPT, epoch_folders, num_dropped
 from slipstream.flight.folder import Evidence, read_folder, read_launcher
+from slipstream.flight.launcher import LauncherRecord
 from slipstream.flight.lost import new_starts
 from slipstream.flight.record import RecordedOperation
 from slipstream.flight.silence import find_leaver, find_silence
@@ -114,14 +115,44 @@ def explain(folder: Path) -> Account:
         folders.insert(0, folder)  # a fault before the training began
     if not epoch_folders(folder):
         return replace(account_of(folder), others=tuple(_other_faults([], folder)))
-    *older, newest = sorted(folders, key=_wall_of)
+    *older, newest = _by_time(folders, read_launcher(folder))
     others = _other_faults(older, folder)
     if dropped := num_dropped(folder):
         others.append(
             f"records of {dropped} more fault{'s' * (dropped > 1)} were dropped: the first"
             f" {FIRST_KEPT} and the newest {NEWEST_KEPT} are kept"
         )
-    return replace(account_of(newest), others=tuple(others))
+    told = account_of(newest)
+    details = (*told.details, *_newer_start(folder, _wall_of(newest)))
+    return replace(told, details=details, others=tuple(others))
+
+
+def _by_time(folders: list[Path], launcher: LauncherRecord | None) -> list[Path]:
+    """Return the folders of faults, the oldest first.
+
+    A launcher that gives a job up ends the processes that it has just started. Their records are
+    of no fault, unless there are no others.
+    """
+    ordered = sorted(folders, key=_wall_of)
+    if launcher is not None and not launcher.signal and len(ordered) > 1:
+        return [each for each in ordered if not _is_interrupted(each)] or ordered
+    return ordered
+
+
+def _is_interrupted(folder: Path) -> bool:
+    try:
+        return account_of(folder).kind == "interrupted"
+    except UsageError:
+        return False
+
+
+def _newer_start(job: Path, wall: float) -> list[str]:
+    """Return a line about the last new start of an elastic job, if it came after a fault."""
+    launcher = read_launcher(job)
+    starts = [] if launcher is None else new_starts(launcher)
+    if not starts or starts[-1].wall <= wall:
+        return []
+    return [f"a newer event, of which no rank has a record: {starts[-1].in_words()}"]
 
 
 def _other_faults(folders: list[Path], job: Path) -> list[str]:

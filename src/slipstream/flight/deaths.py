@@ -101,15 +101,21 @@ def is_memory_error(error: RaisedError) -> bool:
 
 def _exception_advice(ranks: tuple[int, ...], facts: Facts, error: RaisedError) -> tuple[str, ...]:
     texts = (error.message, *error.causes)
-    if any(each in text for each in _DISK_TEXTS for text in texts):
-        hosts = ", ".join(sorted({facts[rank].host for rank in ranks} - {""}))
+    is_full = any(each in text for each in _DISK_TEXTS for text in texts)
+    if is_full and any("/dev/shm" in text for text in texts):
         return (
-            f"The disk is full, or its quota is used up{f' on {hosts}' * bool(hosts)}: delete"
-            " what is not needed, or choose another folder. A Checkpointer keeps fewer checkpoints"
-            " with keep=1.",
+            "/dev/shm is full: use fewer workers of the data loader, or give the container more"
+            " shared memory (docker run --shm-size).",
+        )
+    if is_full:
+        return (
+            "The disk is full, or its quota is used up: delete what is not needed, or choose"
+            " another folder. A Checkpointer keeps fewer checkpoints with keep=1.",
         )
     if error.type.startswith("slipstream."):
-        return ("Do what the message says; it comes from Slipstream, which knows the cause.",)
+        return (
+            "The error is Slipstream's own: its message names what is wrong, and on which rank.",
+        )
     if len(ranks) > 1:
         return (
             "Several ranks raised the same exception, so the fault is in the script or in data that"

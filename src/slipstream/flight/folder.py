@@ -142,7 +142,8 @@ def _check(value: object) -> None:
         ranks, size = [value.rank], value.world_size
         times = [each.wall for each in (value.clock, *value.occasions, *events)]
     elif isinstance(value, LauncherRecord):
-        ranks, times = [end.rank for end in value.ranks], [value.started]
+        ranks = [end.rank for end in value.ranks]
+        times = [value.started, *(value.started + seconds for seconds in value.new_starts)]
     if not (all(0 <= rank < size for rank in ranks) and size <= _MOST_RANKS):
         raise ValueError(f"it has ranks {ranks[:5]} of {size}; allowed: up to {_MOST_RANKS} ranks")
     if not all(0 <= wall < _LATEST for wall in times):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections import Counter
 from dataclasses import dataclass
 
 from slipstream.flight.facts import name_of_signal
 from slipstream.flight.launcher import LauncherRecord, RankEnd
+
+_LEFT = 128 + signal.SIGTERM  # exit code of a process that left
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -17,7 +20,7 @@ class NewStart:
     Args:
         wall: Wall clock at the loss of the last member.
         epoch: Number of the epoch in which the last members were lost; 0 if it is unknown.
-        ends: Ends of the processes that failed in this epoch, with slots in place of ranks.
+        ends: Ends of the processes that belonged to this epoch, with slots in place of ranks.
     """
 
     wall: float
@@ -26,20 +29,33 @@ class NewStart:
 
     def in_words(self) -> str:
         """Return the event in one line, with its time."""
-        moment = time.strftime("%H:%M:%S", time.localtime(self.wall))
         counts = Counter(map(_in_words, self.ends))
         how = ", ".join(f"{count} x {what}" for what, count in sorted(counts.items()))
         last = f"; epoch {self.epoch} ended with {how}" if how else ""
         return (
-            f"{moment} No member was left, so the job started again from the newest checkpoint of"
-            f" the script, if it has one{last}"
+            f"{self.moment} No member was left, so the job started again from the newest checkpoint"
+            f" of the script, if it has one{last}"
         )
+
+    @property
+    def moment(self) -> str:
+        """Time of day."""
+        return time.strftime("%H:%M:%S", time.localtime(self.wall))
 
 
 def _in_words(end: RankEnd) -> str:
-    status = end.status or 0
+    status = end.status
+    if status is None:
+        return f"a lost host {end.host}"
+    if status == _LEFT:
+        return f"a leave after SIGTERM on host {end.host}"
     how = f"exit code {status}" if status > 0 else f"signal {-status} ({name_of_signal(-status)})"
     return f"{how} on host {end.host}"
+
+
+def _is_own(end: RankEnd) -> bool:
+    """Return whether a process ended by itself, or left; the launcher kills stopped ones later."""
+    return end.status == _LEFT or not end.by_launcher
 
 
 def new_starts(launcher: LauncherRecord) -> list[NewStart]:
@@ -47,8 +63,8 @@ def new_starts(launcher: LauncherRecord) -> list[NewStart]:
     found: list[NewStart] = []
     begin = 0.0
     for seconds in launcher.new_starts:
-        bad = [end for end in launcher.ranks if end.status and not end.by_launcher]
-        ended = [end for end in bad if begin < (end.seconds or 0.0) <= seconds]
+        own = filter(_is_own, launcher.ranks)
+        ended = [end for end in own if begin < (end.seconds or 0.0) <= seconds]
         newest = max((end.epoch for end in ended), default=0)
         found.append(
             NewStart(

@@ -96,15 +96,15 @@ def test_a_program_that_fails_at_once_again_and_again_is_given_up(
     has_trained: bool, most: int
 ) -> None:
     others = [slot(1), slot(2)]
-    assert not hopeless([slot(0, most - 1), *others], 0.0, has_trained=has_trained)
-    assert hopeless([slot(0, most), *others], 0.0, has_trained=has_trained)
+    assert not hopeless([slot(0, most - 1), *others], has_trained=has_trained)
+    assert hopeless([slot(0, most), *others], has_trained=has_trained)
 
 
 def test_one_bad_slot_does_not_end_a_job_that_runs() -> None:
     running = slot(1, is_running=True)
-    assert not hopeless([slot(0, 20), running], 0.0, has_trained=True)
-    assert hopeless([slot(0, 20), slot(1, 20, is_running=True)], 0.0, has_trained=True)
-    assert not hopeless([], 0.0, has_trained=False)
+    assert not hopeless([slot(0, 20), running], has_trained=True)
+    assert hopeless([slot(0, 20), slot(1, 20, is_running=True)], has_trained=True)
+    assert not hopeless([], has_trained=False)
 
 
 def raised(text: str) -> Failure:
@@ -129,10 +129,10 @@ def test_an_error_that_comes_back_after_minutes_of_training_ends_the_job() -> No
     """A disk that was full at each save once made a job start again for ever."""
     full = [raised(FULL.format(step)) for step in range(5)]
     made = fail_every(600.0, full)
-    assert "the same error ended 5 processes in a row" in hopeless([made], 3000.0, has_trained=True)
-    assert not hopeless([fail_every(600.0, full[:4])], 2400.0, has_trained=True)
-    assert not hopeless([fail_every(20.0, full)], 100.0, has_trained=True), "it may soon go away"
-    assert not hopeless([fail_every(4000.0, full)], 20000.0, has_trained=True), "it trains for long"
+    assert "each slot 5 times in a row" in hopeless([made], has_trained=True)
+    assert not hopeless([fail_every(600.0, full[:4])], has_trained=True)
+    assert not hopeless([fail_every(20.0, full)], has_trained=True), "it may soon go away"
+    assert not hopeless([fail_every(4000.0, full)], has_trained=True), "it trains for long"
 
 
 @pytest.mark.parametrize(
@@ -146,13 +146,33 @@ def test_an_error_that_comes_back_after_minutes_of_training_ends_the_job() -> No
 )
 def test_other_failures_are_not_the_same_error(other: Failure) -> None:
     failures = [raised(FULL), raised(FULL), other, raised(FULL), raised(FULL)]
-    assert not hopeless([fail_every(600.0, failures)], 3000.0, has_trained=True)
+    assert not hopeless([fail_every(600.0, failures)], has_trained=True)
 
 
-def test_all_slots_must_have_the_same_error_while_a_process_runs() -> None:
+def test_all_slots_must_have_the_same_error_and_no_process_may_run() -> None:
+    """A disk was freed after the fifth error, and the sixth process was ended while it trained."""
     bad, good = fail_every(600.0, [raised(FULL)] * 5), slot(1, is_running=True)
-    assert not hopeless([bad, good], 3000.0, has_trained=True)
-    assert hopeless([bad, slot(1)], 3000.0, has_trained=True)
+    assert not hopeless([bad, good], has_trained=True)
+    good.end(3000.0, dataclasses.replace(FAILURE, exit_code=137))
+    assert not hopeless([bad, good], has_trained=True), "the other slot has no such error"
+    other = fail_every(600.0, [raised(FULL)] * 6)
+    assert hopeless([bad, other], has_trained=True)
+    other.start(3700.0, None)
+    assert not hopeless([bad, other], has_trained=True), "perhaps the error is gone"
+
+
+@pytest.mark.parametrize("end", [None, dataclasses.replace(FAILURE, exit_code=137)])
+def test_an_hour_of_training_ends_the_row_of_errors(end: Failure | None) -> None:
+    """Five equal errors in five weeks, each followed by a week of training, are not in a row."""
+    made = slot()
+    for week in range(5):
+        made.start(1e6 * week, 0)
+        made.enter(1, 1e6 * week)
+        made.end(1e6 * week + 600, raised(FULL))
+        made.start(1e6 * week + 700, 0)
+        made.enter(1, 1e6 * week + 700)
+        made.end(1e6 * week + 9e5, end)
+    assert not hopeless([made], has_trained=True)
 
 
 def test_who_was_left_behind_is_not_awaited_at_the_end() -> None:

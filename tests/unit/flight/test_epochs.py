@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from slipstream.errors import UsageError
 from slipstream.flight.account import explain
-from slipstream.flight.codec import as_json, write_atomically
+from slipstream.flight.codec import as_json, from_json, write_atomically
 from slipstream.flight.epochs import EpochView
 from slipstream.flight.files import (
     FIRST_KEPT,
@@ -198,6 +199,63 @@ def test_epochs_of_a_job_that_started_again_are_told_apart_by_their_times(tmp_pa
     write_launcher(tmp_path, end(0, 1, 10.0, -9), end(0, 1, 50.0, -11))
     assert "(SIGKILL) 10.0 s" in explain(first).headline
     assert explain(second).kind == "crashed"
+
+
+def write_starts(folder: Path, starts: tuple[float, ...], *ends: RankEnd, signal: str = "") -> None:
+    record = LauncherRecord(
+        command=("train.py",),
+        started=100.0,
+        seconds=99.0,
+        ranks=ends,
+        signal=signal,
+        new_starts=starts,
+    )
+    launcher_path(folder).write_text(as_json(record))
+
+
+def test_a_new_start_names_how_the_last_members_ended(tmp_path: Path) -> None:
+    """A member was killed in epoch 1; the host of the others was lost in epoch 5."""
+    lost = replace(end(1, 5, 40.0), status=None)
+    left = replace(end(2, 5, 41.0, 143), by_launcher=True)
+    stopped = replace(end(3, 2, 44.0, -9), by_launcher=True)
+    write_starts(tmp_path, (42.0, 60.0), end(0, 1, 10.0), lost, left, stopped, end(0, 1, 59.0))
+    second, first = explain(tmp_path).others
+    assert "epoch 5 ended with 1 x a leave after SIGTERM on host a, 1 x a lost host a" in first
+    assert "epoch 1 ended with 1 x signal 9 (SIGKILL) on host a" in second
+
+
+def test_a_new_start_after_the_newest_record_is_told_with_it(tmp_path: Path) -> None:
+    write_fault(tmp_path, 1, 1, wall=110.0)
+    write_starts(tmp_path, (50.0,), end(0, 1, 10.0), end(0, 2, 49.0))
+    told = explain(tmp_path)
+    assert "a newer event, of which no rank has a record: " in told.details[-1]
+    write_starts(tmp_path, (5.0,), end(0, 1, 10.0))
+    assert not any("newer event" in line for line in explain(tmp_path).details)
+
+
+def test_processes_that_the_launcher_ended_at_the_end_of_a_job_are_no_fault(tmp_path: Path) -> None:
+    """A job was given up, and the SIGTERM of the launcher was taken for its end."""
+    write_fault(tmp_path, 1, 1, wall=110.0)
+    ended = write_fault(tmp_path, 1, 2, wall=150.0, tail="bb")
+    record = from_json(FlightRecord, record_path(ended, 0).read_text())
+    occasion = Occasion(kind="signal", text="SIGTERM", at=5.0, wall=150.0)
+    record = replace(record, occasions=(occasion,), engines=())
+    write_atomically(record_path(ended, 0), as_json(record))
+    ends = [
+        end(0, 1, 10.0, 1),
+        *(replace(end(n, 1, 50.0, 143), by_launcher=True) for n in range(3)),
+    ]
+    write_starts(tmp_path, (20.0,), *ends)
+    assert explain(ended).kind == "interrupted"
+    assert explain(tmp_path).kind != "interrupted"
+    write_starts(tmp_path, (20.0,), *ends, signal="SIGTERM")
+    assert explain(tmp_path).kind == "interrupted"
+
+
+def test_new_starts_at_times_that_no_clock_shows_are_refused(tmp_path: Path) -> None:
+    write_starts(tmp_path, (1e18,), end(0, 1, 10.0))
+    with pytest.raises(UsageError, match="times that no clock shows"):
+        explain(tmp_path)
 
 
 def test_a_crash_beside_the_folder_of_its_epoch_is_found(tmp_path: Path) -> None:

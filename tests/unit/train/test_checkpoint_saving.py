@@ -43,6 +43,23 @@ def save_on(together, folder: Path | str, num_ranks: int = 3, match: str = "") -
     together(num_ranks, save)
 
 
+def test_a_disk_without_room_for_the_end_of_the_save_lets_nobody_wait(
+    together, tmp_path, monkeypatch
+) -> None:
+    """Notes took the last room; rank 0 raised its error, and the others waited for its word."""
+    real = LocalStorage.write
+
+    def write(storage, name, data) -> None:
+        has_room = not list(tmp_path.glob("*/rank-*.json"))
+        is_large = "rank-00000-of" in name and name.endswith(".safetensors")
+        if is_large or ("failed." in name and not has_room):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), name)
+        real(storage, name, data)
+
+    monkeypatch.setattr(LocalStorage, "write", write)
+    save_on(together, tmp_path, match="No space left on device|is not whole|was disturbed")
+
+
 @pytest.mark.parametrize("failing", ["rank-00000-of", "rank-00002-of"])
 def test_a_note_that_cannot_be_removed_is_no_error(
     together, tmp_path, monkeypatch, caplog, failing

@@ -21,6 +21,7 @@ from slipstream.flight.launcher import LauncherRecord, RankEnd
 # Ends of processes that are remembered: the first ones and the newest ones.
 _FIRST_ENDS = 64
 _NEWEST_ENDS = 192
+_MOST_NEW_STARTS = 4096
 _CHECK_SECONDS = 1.0
 
 
@@ -74,7 +75,7 @@ class ElasticFlightLog(FlightLog):
     def lost_all(self) -> None:
         """Take note that no member is left, so the job starts again."""
         seconds = round(time.monotonic() - self._began_at, 3)
-        self._new_starts = [*self._new_starts, seconds][-_NEWEST_ENDS:]
+        self._new_starts = [*self._new_starts, seconds][-_MOST_NEW_STARTS:]
 
     # ---- the display ----
 
@@ -112,9 +113,11 @@ class ElasticFlightLog(FlightLog):
         now = time.monotonic()
         if self._write_at is None or now < self._write_at:
             return
-        self._write_at = None
         if epoch_folders(self._folder):
+            self._write_at = None
             self._write(None)
+        else:  # the survivors have not written their records yet
+            self._write_at = now + _CHECK_SECONDS
 
     def _write(self, failure: Failure | None) -> None:
         self._try_to_write(launcher_path(self._folder), as_json(self._record(failure)))

@@ -487,15 +487,19 @@ class _ElasticLauncher:
         running = self._running
         self._has_trained |= any(slot.trained_seconds(now) > QUICK_SECONDS for slot in running)
         failure = first_failure(self._pool.slots)
-        why = hopeless(self._used, now, has_trained=self._has_trained)
+        why = hopeless(self._used, has_trained=self._has_trained)
         if why and failure is not None:
-            self._end_with(replace(failure, reason=f"{failure.reason}; {why}"))
+            said = telling_line(failure.last_lines)
+            said = f": {said}" if said else ""
+            self._end_with(replace(failure, reason=f"{failure.reason}{said}; {why}"))
             return
         if self._phase is _Phase.RUNNING and not self._is_alive(running):
             if self._options.host_rules is not None and failure is not None:
                 self._end_with(failure)
                 return
             self._phase = _Phase.GATHERING
+            old = [slot for slot in running if slot.is_member]
+            self._order_ends(old, "the others had gone on without it, and none of them is left")
             self._order_ends(running, "it waits to join, and no member is left")
             if self._used:
                 if self._flight is not None:

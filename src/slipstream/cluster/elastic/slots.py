@@ -47,26 +47,33 @@ class SameError:
     Attributes:
         num_failures: Number of failures.
         since: Time of the first failure, on the monotonic clock.
+        last: Time of the last failure.
     """
 
     num_failures: int = 0
     since: float = 0.0
+    last: float = 0.0
     _error: str = field(default="", init=False)
 
-    def count(self, failure: Failure, trained_seconds: float, now: float) -> None:
-        """Count a failure; a signal from outside and the loss of other ranks are no such errors.
+    def count(self, failure: Failure | None, trained_seconds: float, now: float) -> None:
+        """Count an end; a signal from outside and the loss of other ranks are no such errors.
 
         Args:
-            failure: Failure of a process.
+            failure: Failure of a process, or None if it left by itself.
             trained_seconds: Time in seconds for which the process had trained.
-            now: Time of the failure.
+            now: Time of the end.
         """
-        error = own_error(failure.last_lines) if 0 < failure.exit_code < 128 else ""
+        if trained_seconds >= LONG_SECONDS:
+            self.num_failures, self._error = 0, ""
+        if failure is None or not 0 < failure.exit_code < 128:
+            return
+        error = own_error(failure.last_lines)
         if not error:
             return
-        if error != self._error or trained_seconds >= LONG_SECONDS:
+        if error != self._error:
             self.num_failures, self.since = 0, now
         self.num_failures += 1
+        self.last = now
         self._error = error
 
 
@@ -90,7 +97,7 @@ class Slot:
         is_ending: Whether the slot's process was ordered to end.
         is_spent: Whether no process may start in the slot any more.
         started_at: Time of the last start, on the monotonic clock.
-        ended_at: Time of the last end; 0 before.
+        ended_at: Time of the last end of a member; 0 before.
         entered_at: Time at which the slot's process entered its first epoch; 0 before.
         start_at: Earliest time of the next start.
         end_by: Time until which the agent must have reported the end of the slot's process; inf if
@@ -162,12 +169,12 @@ class Slot:
         """
         trained = self.trained_seconds(now)
         self.is_running = False
-        self.ended_at = now
+        if self.is_member:
+            self.ended_at = now
         if trained >= WELL_SECONDS:
             self.failure = None
         self.failure = self.failure or failure
-        if failure is not None:
-            self.same_error.count(failure, trained, now)
+        self.same_error.count(failure, trained, now)
         delay = self.backoff.count_end(trained, is_failure=failure is not None)
         self.start_at = now + delay
         return delay

@@ -1,6 +1,6 @@
 """The decision that an elastic job has failed, from the failures of its slots."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from slipstream.cluster.elastic.slots import QUICK_SECONDS, Slot
 from slipstream.cluster.launcher import Failure
@@ -23,35 +23,34 @@ CHANGE_SECONDS = 60.0
 NEWS_SECONDS = 2.0
 
 
-def hopeless(used: Sequence[Slot], now: float, *, has_trained: bool) -> str:
+def hopeless(used: Sequence[Slot], *, has_trained: bool) -> str:
     """Return why another start is no use; "" if it may be of use.
 
-    One slot in which a program fails again and again is enough if no process runs; otherwise, all
-    slots must fail so.
+    One slot in which a program fails at once again and again is enough if no process runs;
+    otherwise, all slots must fail so. An error that comes after some training must have ended the
+    processes of all slots, and none may run: one that trains well shows that the error is gone.
 
     Args:
         used: Slots that the job uses.
-        now: Time on the monotonic clock.
         has_trained: Whether a process of the job ever trained for longer than five seconds.
     """
     most = MAX_QUICK_FAILURES if has_trained else MAX_FIRST_FAILURES
-    if _is_true_of(used, lambda slot: slot.backoff.quick_failures >= most):
+    failing = [slot for slot in used if slot.backoff.quick_failures >= most]
+    is_alone = not any(slot.is_running for slot in used)
+    if failing and (is_alone or len(failing) == len(used)):
         return f"this happened again and again, before {QUICK_SECONDS:g} s of training"
-    if _is_true_of(used, lambda slot: _repeats_an_error(slot, now)):
-        least = min(slot.same_error.num_failures for slot in used if _repeats_an_error(slot, now))
-        return f"the same error ended {least} processes in a row, so another start is no use"
+    if used and is_alone and all(map(_repeats_an_error, used)):
+        least = min(slot.same_error.num_failures for slot in used)
+        return (
+            f"the same error has ended the process of each slot {least} times in a row, so another"
+            " start is no use"
+        )
     return ""
 
 
-def _is_true_of(used: Sequence[Slot], fails: Callable[[Slot], bool]) -> bool:
-    failing = [slot for slot in used if fails(slot)]
-    is_alone = not any(slot.is_running for slot in used)
-    return bool(failing) and (is_alone or len(failing) == len(used))
-
-
-def _repeats_an_error(slot: Slot, now: float) -> bool:
+def _repeats_an_error(slot: Slot) -> bool:
     same = slot.same_error
-    return same.num_failures >= MAX_SAME_ERRORS and now - same.since >= SAME_ERROR_SECONDS
+    return same.num_failures >= MAX_SAME_ERRORS and same.last - same.since >= SAME_ERROR_SECONDS
 
 
 def awaited_members(slots: Sequence[Slot], finished_seconds: float) -> list[Slot]:

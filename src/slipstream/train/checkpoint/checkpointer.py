@@ -8,6 +8,7 @@ import os
 import secrets
 import threading
 import time
+import weakref
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -92,7 +93,8 @@ class Checkpointer:
         self._num_saves = 0
         self._image = HostImage()
         self._thread: threading.Thread | None = None
-        self._error: SlipstreamError | None = None
+        self._errors: list[SlipstreamError] = []  # that of the last save, until wait() raises it
+        weakref.finalize(self, _log_unseen, self._errors, self._ranks.rank)
         self._has_warned = False  # of checkpoints of later steps than that of a save
 
     def save(self, step: int, state: dict[str, Any]) -> None:
@@ -155,9 +157,8 @@ class Checkpointer:
         if self._thread is not None:
             self._thread.join()
             self._thread = None
-        if self._error is not None:
-            error, self._error = self._error, None
-            raise error
+        if self._errors:
+            raise self._errors.pop()
 
     def restore(self, state: dict[str, Any], step: int | Literal["auto"] = "auto") -> int | None:
         """Read a checkpoint into a state, and return its step. All ranks must call this; blocks.
@@ -222,23 +223,21 @@ class Checkpointer:
             try:
                 write()
             except SlipstreamError as error:
-                self._error = error
-            except OSError as error:
-                where = error.filename or self._storage.url
-                self._error = CheckpointError(
-                    f"step {job.step} cannot be saved: rank {job.rank} cannot write to {where}:"
-                    f" {reason_of(error)}"
-                )
-                self._error.__cause__ = error
+                self._errors.append(error)
             except Exception as error:  # noqa: BLE001  the top of a thread
-                self._error = CheckpointError(f"step {job.step} cannot be saved: {error!r}")
-                self._error.__cause__ = error
-            if self._error is not None and not threading.main_thread().is_alive():
-                _log.error("rank %d: %s", job.rank, self._error)  # nobody will call wait()
+                failed = CheckpointError(f"step {job.step} cannot be saved: {self._words(error)}")
+                failed.__cause__ = error
+                self._errors.append(failed)
 
         # No daemon: the process ends after its last save.
         self._thread = threading.Thread(target=run, name="checkpoint")
         self._thread.start()
+
+    def _words(self, error: Exception) -> str:
+        if not isinstance(error, OSError):
+            return repr(error)
+        where = error.filename or self._storage.url
+        return f"rank {self._ranks.rank} cannot write to {where}: {reason_of(error)}"
 
     def _check_ranks(self) -> None:
         if self._watch.is_replaced():
@@ -329,3 +328,9 @@ class Checkpointer:
         plan.add_state(state)
         read_targets(self._storage, manifest, plan.targets)
         return plan
+
+
+def _log_unseen(errors: list[SlipstreamError], rank: int) -> None:
+    """Log the error of a save for which nobody has waited, and nobody can wait any more."""
+    for error in errors:
+        _log.error("rank %d: %s", rank, error)

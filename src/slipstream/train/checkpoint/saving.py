@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from slipstream.errors import SlipstreamError, reason_of
@@ -139,19 +140,31 @@ def _tell_end(job: SaveJob, problem: str) -> None:
     """
     if job.num_ranks == 1:
         return
-    try:
-        if problem:
-            _write_json(job.storage, job.end_note, {"error": problem})
+    errors: list[OSError] = []
+
+    def could(change: Callable[[], object]) -> bool:
         try:
-            for rank in range(job.num_ranks):
-                job.storage.remove(job.note_of(rank))
-        except OSError:
-            if not problem:  # the ranks whose notes are still there find this one
-                _write_json(job.storage, job.end_note, {"error": ""})
-            raise
-    except OSError as error:
+            change()
+        except OSError as error:
+            errors.append(error)
+            return False
+        return True
+
+    def write_end() -> None:
+        _write_json(job.storage, job.end_note, {"error": problem})
+
+    is_told = bool(problem) and could(write_end)
+    notes = [job.note_of(rank) for rank in range(job.num_ranks)]
+    num_left = sum(not could(partial(job.storage.remove, note)) for note in notes)
+    # A full disk has room for the end once the notes are gone; ranks whose notes are still there
+    # find the end of a save that has succeeded, too.
+    if not is_told and (problem or num_left > 0):
+        could(write_end)
+    if errors:
         _log.warning(
-            "the save of step %d has ended, but its notes cannot be changed: %s", job.step, error
+            "the save of step %d has ended, but its notes cannot be changed: %s",
+            job.step,
+            errors[0],
         )
 
 
