@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 FORMAT = "slipstream launcher record"
 VERSION = 1
+LEFT_EXIT_CODE = (
+    128 + signal.SIGTERM
+)  # exit code of a process that left an elastic job after SIGTERM
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

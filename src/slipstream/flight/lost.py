@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import signal
 import time
 from collections import Counter
 from dataclasses import dataclass
 
 from slipstream.flight.facts import name_of_signal
-from slipstream.flight.launcher import LauncherRecord, RankEnd
-
-_LEFT = 128 + signal.SIGTERM  # exit code of a process that left
+from slipstream.flight.launcher import LEFT_EXIT_CODE, LauncherRecord, RankEnd
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,7 +44,7 @@ def _in_words(end: RankEnd) -> str:
     status = end.status
     if status is None:
         return f"a lost host {end.host}"
-    if status == _LEFT:
+    if status == LEFT_EXIT_CODE:
         return f"a leave after SIGTERM on host {end.host}"
     how = f"exit code {status}" if status > 0 else f"signal {-status} ({name_of_signal(-status)})"
     return f"{how} on host {end.host}"
@@ -55,7 +52,7 @@ def _in_words(end: RankEnd) -> str:
 
 def _is_own(end: RankEnd) -> bool:
     """Return whether a process ended by itself, or left; the launcher kills stopped ones later."""
-    return end.status == _LEFT or not end.by_launcher
+    return end.status == LEFT_EXIT_CODE or not end.by_launcher
 
 
 def new_starts(launcher: LauncherRecord) -> list[NewStart]:

@@ -7,7 +7,6 @@ from collections import deque
 from dataclasses import replace
 from pathlib import Path
 
-from slipstream.cluster.elastic.launcher import LEFT
 from slipstream.cluster.elastic.listeners import ElasticDisplay
 from slipstream.cluster.flight_log import FlightLog
 from slipstream.cluster.job import Job
@@ -16,7 +15,7 @@ from slipstream.cluster.lines import NUM_LAST_LINES
 from slipstream.errors import reason_of
 from slipstream.flight.codec import as_json
 from slipstream.flight.files import drop_excess, epoch_folders, epoch_of_crash, launcher_path
-from slipstream.flight.launcher import LauncherRecord, RankEnd
+from slipstream.flight.launcher import LEFT_EXIT_CODE, LauncherRecord, RankEnd
 
 # Ends of processes that are remembered: the first ones and the newest ones.
 _FIRST_ENDS = 64
@@ -61,7 +60,7 @@ class ElasticFlightLog(FlightLog):
             status=status,
             seconds=round(time.monotonic() - self._began_at, 3),
             epoch=epoch,
-            by_launcher=by_launcher or status == LEFT,
+            by_launcher=by_launcher or status == LEFT_EXIT_CODE,
             last_lines=() if by_launcher else tuple(self._lines.pop(slot, ())),
         )
         if status == 0:

@@ -55,9 +55,9 @@ from slipstream.cluster.signals import (
     signals_as_bytes,
 )
 from slipstream.errors import InternalError, UsageError
+from slipstream.flight.launcher import LEFT_EXIT_CODE
 from slipstream.settings import Settings
 
-LEFT = 128 + signal.SIGTERM  # exit code of a process that left gracefully after SIGTERM
 TOO_MANY_CHANGES = 3  # exit code of a job whose members changed too often
 
 # Slots that may be used so soon are waited for when the first processes start. Chosen by hand.
@@ -398,7 +398,10 @@ class _ElasticLauncher:
 
     def _plan_replacement(self, slot: Slot, status: int, failure: Failure, now: float) -> None:
         ran = now - slot.started_at
-        is_failure = status not in (0, LEFT)  # who waits to join ends with 0, as if it had left
+        is_failure = status not in (
+            0,
+            LEFT_EXIT_CODE,
+        )  # who waits to join ends with 0, as if it had left
         delay = slot.end(now, failure if is_failure else None)
         limit = self._options.max_restarts
         self._num_failures += is_failure

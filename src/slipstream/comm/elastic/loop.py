@@ -23,8 +23,7 @@ from slipstream.comm.elastic.session import (
     session,
 )
 from slipstream.errors import PeerError, SlipstreamError, UsageError
-
-LEFT_EXIT_CODE = 128 + signal.SIGTERM
+from slipstream.flight.launcher import LEFT_EXIT_CODE
 
 _NEWS_SECONDS = 2.0  # time in which the engine learns of a fault that a framework has noticed first
 
