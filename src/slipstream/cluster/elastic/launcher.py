@@ -398,10 +398,8 @@ class _ElasticLauncher:
 
     def _plan_replacement(self, slot: Slot, status: int, failure: Failure, now: float) -> None:
         ran = now - slot.started_at
-        is_failure = status not in (
-            0,
-            LEFT_EXIT_CODE,
-        )  # who waits to join ends with 0, as if it had left
+        # A process that waits to join ends with 0 if the training of the others has ended.
+        is_failure = status not in (0, LEFT_EXIT_CODE)
         delay = slot.end(now, failure if is_failure else None)
         limit = self._options.max_restarts
         self._num_failures += is_failure
