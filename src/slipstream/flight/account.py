@@ -23,7 +23,7 @@ from slipstream.flight.facts import (
 from slipstream.flight.files import FIRST_KEPT, NEWEST_KEPT, epoch_folders, num_dropped
 from slipstream.flight.folder import Evidence, read_folder, read_launcher
 from slipstream.flight.launcher import LauncherRecord
-from slipstream.flight.lost import new_starts
+from slipstream.flight.lost import NewStart, new_starts
 from slipstream.flight.record import RecordedOperation
 from slipstream.flight.silence import find_leaver, find_silence
 from slipstream.flight.waiting import find_interrupt, find_stuck
@@ -113,18 +113,21 @@ def explain(folder: Path) -> Account:
     folders = epoch_folders(folder)
     if any(folder.glob("rank-*.json")):
         folders.insert(0, folder)  # a fault before the training began
+    launcher = read_launcher(folder)
+    starts = [] if launcher is None else new_starts(launcher)
     if not epoch_folders(folder):
-        return replace(account_of(folder), others=tuple(_other_faults([], folder)))
-    *older, newest = _by_time(folders, read_launcher(folder))
-    others = _other_faults(older, folder)
+        return replace(account_of(folder), others=tuple(_other_faults([], folder, starts)))
+    *older, newest = _by_time(folders, launcher)
+    others = _other_faults(older, folder, starts)
     if dropped := num_dropped(folder):
         others.append(
             f"records of {dropped} more fault{'s' * (dropped > 1)} were dropped: the first"
             f" {FIRST_KEPT} and the newest {NEWEST_KEPT} are kept"
         )
     told = account_of(newest)
-    details = (*told.details, *_newer_start(folder, _wall_of(newest)))
-    return replace(told, details=details, others=tuple(others))
+    if starts and starts[-1].wall > _wall_of(newest):
+        told = replace(told, details=(*told.details, f"after this fault: {starts[-1].in_words()}"))
+    return replace(told, others=tuple(others))
 
 
 def _by_time(folders: list[Path], launcher: LauncherRecord | None) -> list[Path]:
@@ -146,21 +149,10 @@ def _is_interrupted(folder: Path) -> bool:
         return False
 
 
-def _newer_start(job: Path, wall: float) -> list[str]:
-    """Return a line about the last new start of an elastic job, if it came after a fault."""
-    launcher = read_launcher(job)
-    starts = [] if launcher is None else new_starts(launcher)
-    if not starts or starts[-1].wall <= wall:
-        return []
-    return [f"a newer event, of which no rank has a record: {starts[-1].in_words()}"]
-
-
-def _other_faults(folders: list[Path], job: Path) -> list[str]:
+def _other_faults(folders: list[Path], job: Path, starts: list[NewStart]) -> list[str]:
     """Return faults and new starts of an elastic job, each in one line, the newest first."""
     dated = [(_wall_of(each), _in_one_line(each, job)) for each in folders]
-    launcher = read_launcher(job)
-    if launcher is not None:
-        dated += [(each.wall, each.in_words()) for each in new_starts(launcher)]
+    dated += [(each.wall, each.in_words()) for each in starts]
     return [line for _, line in sorted(dated, key=lambda each: each[0], reverse=True)]
 
 

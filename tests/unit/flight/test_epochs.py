@@ -228,9 +228,9 @@ def test_a_new_start_after_the_newest_record_is_told_with_it(tmp_path: Path) -> 
     write_fault(tmp_path, 1, 1, wall=110.0)
     write_starts(tmp_path, (50.0,), end(0, 1, 10.0), end(0, 2, 49.0))
     told = explain(tmp_path)
-    assert "a newer event, of which no rank has a record: " in told.details[-1]
+    assert "after this fault: " in told.details[-1]
     write_starts(tmp_path, (5.0,), end(0, 1, 10.0))
-    assert not any("newer event" in line for line in explain(tmp_path).details)
+    assert not any("after this fault" in line for line in explain(tmp_path).details)
 
 
 def test_processes_that_the_launcher_ended_at_the_end_of_a_job_are_no_fault(tmp_path: Path) -> None:
