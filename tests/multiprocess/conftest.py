@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from slipstream.cluster.ports import find_free_port_pair
+from slipstream.cluster.launch.ports import find_free_port_pair
 
 RANKS = Path(__file__).parent / "ranks"
 LIMIT_SECONDS = 120.0  # far more than anything here takes, on a machine that does other things too

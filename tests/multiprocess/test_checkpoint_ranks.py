@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from elastic_slots import reports, slot
 
-from slipstream.cluster.ports import find_free_port_pair
+from slipstream.cluster.launch.ports import find_free_port_pair
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "06_checkpoints" / "train.py"

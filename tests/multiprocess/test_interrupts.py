@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from elastic_slots import slot
 
-from slipstream.cluster.ports import find_free_port_pair
+from slipstream.cluster.launch.ports import find_free_port_pair
 
 pytestmark = pytest.mark.multiprocess
 

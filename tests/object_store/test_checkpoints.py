@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from slipstream.cluster.ports import find_free_port_pair
+from slipstream.cluster.launch.ports import find_free_port_pair
 
 ENVIRONMENT = Path(sys.prefix) / "s3"
 SERVER = ENVIRONMENT / "bin" / "moto_server"

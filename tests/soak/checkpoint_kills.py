@@ -25,7 +25,7 @@ from pathlib import Path
 import torch
 
 from slipstream import comm
-from slipstream.cluster.ports import find_free_port_pair
+from slipstream.cluster.launch.ports import find_free_port_pair
 from slipstream.train.checkpoint import Checkpointer, PerRank
 from slipstream.train.checkpoint.manifest import MANIFEST, step_of
 

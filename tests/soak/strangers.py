@@ -36,7 +36,7 @@ from pathlib import Path
 from typing import Any
 
 from slipstream import _core
-from slipstream.cluster.ports import find_free_port_pair
+from slipstream.cluster.launch.ports import find_free_port_pair
 from slipstream.comm.auth import Claim
 from slipstream.comm.channel import open_channel
 from slipstream.comm.elastic.epoch import encode

@@ -24,7 +24,7 @@ import traceback
 from pathlib import Path
 from typing import IO, Any
 
-from slipstream.cluster.ports import find_free_port_pair
+from slipstream.cluster.launch.ports import find_free_port_pair
 
 OUTPUT_TAIL = 6000
 TIMEOUT_SECONDS = 120.0

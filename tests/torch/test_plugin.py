@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import slipstream
-from slipstream.cluster.agent import find_free_port_pair
+from slipstream.cluster.launch.agent import find_free_port_pair
 
 PACKAGE = Path(slipstream.__file__).parent
 MOST_SECONDS = 0.010

@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from slipstream.cluster.nccl import plugin_environment
+from slipstream.cluster.launch.nccl import plugin_environment
 from slipstream.errors import ConfigError, UnsupportedError, UsageError
 from slipstream.processor import DEVICES, num_gpus
 

@@ -20,12 +20,12 @@ from slipstream.processor import num_gpus
 from slipstream.units import parse_duration
 
 if TYPE_CHECKING:
-    from slipstream.cluster import Host, Job
-    from slipstream.cluster.display import JsonDisplay, OutputMode, TerminalDisplay
+    from slipstream.cluster.launch import Host, Job
+    from slipstream.cluster.launch.display import JsonDisplay, OutputMode, TerminalDisplay
     from slipstream.cluster.elastic import ElasticOptions
     from slipstream.cluster.elastic.listeners import ElasticDisplay
-    from slipstream.cluster.labels import Labels
-    from slipstream.cluster.launcher import Display
+    from slipstream.cluster.launch.labels import Labels
+    from slipstream.cluster.launch.launcher import Display
 
 OTHER_HOSTS = "Other hosts"
 ELASTIC = "Elastic jobs"
@@ -290,7 +290,7 @@ def run(
     ] = False,
 ) -> None:
     """Start the ranks of a program on this host or on other hosts."""
-    from slipstream.cluster import Job
+    from slipstream.cluster.launch import Job
     from slipstream.settings import without_elastic_part
 
     given = HostArguments(
@@ -347,10 +347,10 @@ class Shown:
 
 
 def _launch(job: Job, shown: Shown, output_filename: Path | None, *, tty: bool) -> int:
-    from slipstream.cluster import launch
-    from slipstream.cluster.flight_log import FlightLog
-    from slipstream.cluster.labels import Labels
-    from slipstream.cluster.output_files import OutputFiles
+    from slipstream.cluster.launch import launch
+    from slipstream.cluster.launch.flight_log import FlightLog
+    from slipstream.cluster.launch.labels import Labels
+    from slipstream.cluster.launch.output_files import OutputFiles
 
     ranks = [host.name for host in job.hosts for _ in range(host.slots)]
     display: Display = _display(Labels(ranks), shown)
@@ -369,7 +369,7 @@ def _launch(job: Job, shown: Shown, output_filename: Path | None, *, tty: bool) 
 
 def _flight_folder(job: Job) -> Path | None:
     """Make the folder for flight records; if it cannot be made, say so and return None."""
-    from slipstream.cluster.flight_log import make_flight_folder
+    from slipstream.cluster.launch.flight_log import make_flight_folder
 
     try:
         return make_flight_folder(job)
@@ -383,8 +383,8 @@ def _launch_elastic(
 ) -> int:
     from slipstream.cluster.elastic import launch_elastic
     from slipstream.cluster.elastic.flight_log import ElasticFlightLog
-    from slipstream.cluster.labels import Labels
-    from slipstream.cluster.output_files import ElasticOutputFiles
+    from slipstream.cluster.launch.labels import Labels
+    from slipstream.cluster.launch.output_files import ElasticOutputFiles
 
     several = options.hosts_from is not None or len(job.hosts) > 1
     display: ElasticDisplay = _display(Labels([], with_hosts=several), shown)
@@ -402,7 +402,7 @@ def _launch_elastic(
 
 
 def _display(labels: Labels, shown: Shown) -> JsonDisplay | TerminalDisplay:
-    from slipstream.cluster.display import JsonDisplay, TerminalDisplay
+    from slipstream.cluster.launch.display import JsonDisplay, TerminalDisplay
 
     if shown.as_json:
         return JsonDisplay(sys.stdout, mode=shown.mode)

@@ -10,7 +10,7 @@ from slipstream.errors import UsageError
 from slipstream.units import parse_duration
 
 if TYPE_CHECKING:
-    from slipstream.cluster import Host
+    from slipstream.cluster.launch import Host
     from slipstream.cluster.elastic import ElasticOptions, HostRules
 
 DEFAULT_WAIT = "10m"
@@ -64,7 +64,7 @@ def choose_hosts(given: HostArguments) -> tuple[Host, ...]:
     Raises:
         UsageError: options contradict each other, or an option that is needed is missing.
     """
-    from slipstream.cluster import Host, fill_hosts, parse_hosts, read_hostfile
+    from slipstream.cluster.launch import Host, fill_hosts, parse_hosts, read_hostfile
 
     if given.hosts is not None and given.hostfile is not None:
         raise UsageError("both -H and --hostfile are given; allowed: one of them")

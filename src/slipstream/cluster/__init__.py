@@ -1,8 +1,1 @@
-"""Start the ranks of a job on one or more hosts, follow them, and end them together."""
-
-from slipstream.cluster.hosts import Host as Host
-from slipstream.cluster.hosts import fill_hosts as fill_hosts
-from slipstream.cluster.hosts import parse_hosts as parse_hosts
-from slipstream.cluster.hosts import read_hostfile as read_hostfile
-from slipstream.cluster.job import Job as Job
-from slipstream.cluster.launcher import launch as launch
+"""Bring up machines, run jobs on them, and give everything back."""

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from slipstream.cluster.ports import find_free_port_pair
+from slipstream.cluster.launch.ports import find_free_port_pair
 
 pytestmark = pytest.mark.multiprocess
 

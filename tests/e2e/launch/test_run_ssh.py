@@ -169,7 +169,7 @@ def test_the_key_is_on_no_command_line_of_any_host(network: Network, run: Run) -
     assert len(keys) == 1
     (key,) = keys
     commands = [read(int(path.name), "cmdline") for path in Path("/proc").glob("[0-9]*")]
-    assert any("slipstream.cluster.agent" in command for command in commands)
+    assert any("slipstream.cluster.launch.agent" in command for command in commands)
     assert not any(key in command for command in commands)
 
 

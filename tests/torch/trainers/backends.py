@@ -7,7 +7,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from slipstream.cluster.agent import find_free_port_pair
+from slipstream.cluster.launch.agent import find_free_port_pair
 
 
 def same_on_both(run: Callable[[str], dict[str, Any]]) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from slipstream.bench.comm.limits import host_bits_per_second
 from slipstream.bench.limits import GOODPUT
 from slipstream.bench.plugin.job import PluginJob, PluginSamples, read_samples
-from slipstream.cluster.nccl import plugin_library
+from slipstream.cluster.launch.nccl import plugin_library
 from slipstream.errors import SlipstreamError, UsageError
 from slipstream.lab import Lab, LabSpec
 

@@ -23,7 +23,7 @@ from slipstream.bench.plugin.job import (
     PluginSamples,
     write_samples,
 )
-from slipstream.cluster.nccl import plugin_library
+from slipstream.cluster.launch.nccl import plugin_library
 from slipstream.errors import InternalError
 from slipstream.settings import detect_launcher
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from slipstream.cluster.elastic.hosts import HostPool
 from slipstream.cluster.elastic.slots import Slot
 from slipstream.cluster.elastic.verdict import NEWS_SECONDS, awaited_members
-from slipstream.cluster.launcher import MARGIN_SECONDS
-from slipstream.cluster.messages import Kill, Signal
+from slipstream.cluster.launch.launcher import MARGIN_SECONDS
+from slipstream.cluster.launch.messages import Kill, Signal
 
 
 class JobEnding:

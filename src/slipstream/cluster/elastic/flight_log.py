@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from slipstream.cluster.elastic.listeners import ElasticDisplay
-from slipstream.cluster.flight_log import FlightLog
-from slipstream.cluster.job import Job
-from slipstream.cluster.launcher import Failure
-from slipstream.cluster.lines import NUM_LAST_LINES
+from slipstream.cluster.launch.flight_log import FlightLog
+from slipstream.cluster.launch.job import Job
+from slipstream.cluster.launch.launcher import Failure
+from slipstream.cluster.launch.lines import NUM_LAST_LINES
 from slipstream.errors import reason_of
 from slipstream.flight.codec import as_json
 from slipstream.flight.files import drop_excess, epoch_folders, epoch_of_crash, launcher_path

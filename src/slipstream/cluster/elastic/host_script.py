@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import BinaryIO
 
-from slipstream.cluster.hosts import Host, parse_hosts
-from slipstream.cluster.link import describe_status
-from slipstream.cluster.processes import exit_status, signal_group, start_rank
+from slipstream.cluster.launch.hosts import Host, parse_hosts
+from slipstream.cluster.launch.link import describe_status
+from slipstream.cluster.launch.processes import exit_status, signal_group, start_rank
 from slipstream.errors import SlipstreamError, UsageError
 
 LIMIT_SECONDS = 10.0  # longest time of a run. Chosen by hand.

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from slipstream.cluster.elastic.options import HostRules
 from slipstream.cluster.elastic.slots import Backoff, Slot
-from slipstream.cluster.hosts import Host
-from slipstream.cluster.job import Job
-from slipstream.cluster.link import AgentLink
-from slipstream.cluster.messages import PROTOCOL, End, Hello, Message, Reserve, Reserved
+from slipstream.cluster.launch.hosts import Host
+from slipstream.cluster.launch.job import Job
+from slipstream.cluster.launch.link import AgentLink
+from slipstream.cluster.launch.messages import PROTOCOL, End, Hello, Message, Reserve, Reserved
 
 
 class ElasticHost:

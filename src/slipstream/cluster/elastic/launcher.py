@@ -17,7 +17,7 @@ import time
 from dataclasses import replace
 from enum import Enum
 
-from slipstream.cluster.blame import telling_line
+from slipstream.cluster.launch.blame import telling_line
 from slipstream.cluster.elastic.ending import JobEnding
 from slipstream.cluster.elastic.host_script import HostScript
 from slipstream.cluster.elastic.hosts import ElasticHost, HostPool
@@ -31,11 +31,11 @@ from slipstream.cluster.elastic.verdict import (
     hopeless,
     members_left,
 )
-from slipstream.cluster.job import Job
-from slipstream.cluster.launcher import LAUNCH_FAILED, Failure
-from slipstream.cluster.lines import Transcript
-from slipstream.cluster.link import describe_status
-from slipstream.cluster.messages import (
+from slipstream.cluster.launch.job import Job
+from slipstream.cluster.launch.launcher import LAUNCH_FAILED, Failure
+from slipstream.cluster.launch.lines import Transcript
+from slipstream.cluster.launch.link import describe_status
+from slipstream.cluster.launch.messages import (
     EndSlot,
     Exited,
     Expect,
@@ -48,7 +48,7 @@ from slipstream.cluster.messages import (
     Signal,
     Started,
 )
-from slipstream.cluster.signals import (
+from slipstream.cluster.launch.signals import (
     END_SIGNALS,
     PASSED_SIGNALS,
     expect_children,

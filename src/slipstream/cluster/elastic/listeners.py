@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from slipstream.cluster.launcher import Display, FlightListener
+from slipstream.cluster.launch.launcher import Display, FlightListener
 
 
 class ElasticDisplay(Display, Protocol):

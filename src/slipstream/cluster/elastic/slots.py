@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from slipstream.cluster.blame import own_error
-from slipstream.cluster.launcher import MARGIN_SECONDS, Failure
+from slipstream.cluster.launch.blame import own_error
+from slipstream.cluster.launch.launcher import MARGIN_SECONDS, Failure
 
 # All chosen by hand. A process that fails before it has trained for QUICK_SECONDS was of no use.
 QUICK_SECONDS = 5.0

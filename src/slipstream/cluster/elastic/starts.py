@@ -6,15 +6,15 @@ from dataclasses import replace
 from slipstream.cluster.elastic.hosts import ElasticHost, HostPool
 from slipstream.cluster.elastic.options import ElasticOptions
 from slipstream.cluster.elastic.slots import Slot
-from slipstream.cluster.hosts import Host, address_of_first
-from slipstream.cluster.job import (
+from slipstream.cluster.launch.hosts import Host, address_of_first
+from slipstream.cluster.launch.job import (
     Job,
     forwarded_environment,
     job_environment,
     program_argv,
     rank_environments,
 )
-from slipstream.cluster.messages import StartSlot
+from slipstream.cluster.launch.messages import StartSlot
 from slipstream.settings import RANK_VARIABLES, ElasticPart, thread_environment
 
 

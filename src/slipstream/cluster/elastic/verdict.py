@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from slipstream.cluster.elastic.slots import QUICK_SECONDS, Slot
-from slipstream.cluster.launcher import Failure
+from slipstream.cluster.launch.launcher import Failure
 
 # Failures in a row, each before five seconds of training, that show an error of the program. The
 # second number holds as long as no process of the job has trained for longer. Chosen by hand.

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from slipstream.cluster.agent import Agent
-from slipstream.cluster.messages import End, Exited, Kill, encode
-from slipstream.cluster.ports import find_free_port_pair
+from slipstream.cluster.launch.agent import Agent
+from slipstream.cluster.launch.messages import End, Exited, Kill, encode
+from slipstream.cluster.launch.ports import find_free_port_pair
 from slipstream.errors import InternalError
 
 

@@ -13,9 +13,9 @@ from collections import defaultdict, deque
 from dataclasses import replace
 from pathlib import Path
 
-from slipstream.cluster.job import Job
-from slipstream.cluster.launcher import Display, Failure
-from slipstream.cluster.lines import NUM_LAST_LINES
+from slipstream.cluster.launch.job import Job
+from slipstream.cluster.launch.launcher import Display, Failure
+from slipstream.cluster.launch.lines import NUM_LAST_LINES
 from slipstream.errors import reason_of
 from slipstream.flight.codec import as_json, write_atomically
 from slipstream.flight.files import DEFAULT_FOLDER, launcher_path

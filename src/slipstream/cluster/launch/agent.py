@@ -1,4 +1,4 @@
-"""The process that runs the ranks of one host: `python -m slipstream.cluster.agent`.
+"""The process that runs the ranks of one host: `python -m slipstream.cluster.launch.agent`.
 
 The launcher starts one agent per host, as a child process on its own host and through ssh on other
 hosts. Launcher and agent exchange the messages of messages.py over the agent's standard input and
@@ -17,8 +17,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from slipstream.cluster.conditions import count_oom_kills, state_of_process
-from slipstream.cluster.messages import (
+from slipstream.cluster.launch.conditions import count_oom_kills, state_of_process
+from slipstream.cluster.launch.messages import (
     PROTOCOL,
     End,
     EndSlot,
@@ -42,9 +42,9 @@ from slipstream.cluster.messages import (
     decode,
     encode,
 )
-from slipstream.cluster.nccl import plugin_environment
-from slipstream.cluster.ports import find_free_port_pair
-from slipstream.cluster.processes import (
+from slipstream.cluster.launch.nccl import plugin_environment
+from slipstream.cluster.launch.ports import find_free_port_pair
+from slipstream.cluster.launch.processes import (
     adopt_orphans,
     exit_status,
     kill_descendants,
@@ -52,7 +52,7 @@ from slipstream.cluster.processes import (
     signal_group,
     start_rank,
 )
-from slipstream.cluster.signals import END_SIGNALS, expect_children, signals_as_bytes
+from slipstream.cluster.launch.signals import END_SIGNALS, expect_children, signals_as_bytes
 from slipstream.errors import ConfigError, InternalError
 from slipstream.settings import member_fd_environment
 

@@ -9,9 +9,9 @@ from rich.cells import set_cell_size
 from rich.color import ColorSystem
 from rich.style import Style
 
-from slipstream.cluster.labels import Labels
-from slipstream.cluster.launcher import Failure
-from slipstream.cluster.outlet import Outlet
+from slipstream.cluster.launch.labels import Labels
+from slipstream.cluster.launch.launcher import Failure
+from slipstream.cluster.launch.outlet import Outlet
 
 OutputMode = Literal["all", "rank0", "failed"]
 

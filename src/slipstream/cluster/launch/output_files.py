@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal, TextIO
 
 from slipstream.cluster.elastic.listeners import ElasticDisplay
-from slipstream.cluster.launcher import Display, Failure
+from slipstream.cluster.launch.launcher import Display, Failure
 from slipstream.errors import UsageError
 
 

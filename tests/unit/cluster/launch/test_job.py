@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from slipstream.cluster import Host, Job, parse_hosts
-from slipstream.cluster.job import (
+from slipstream.cluster.launch import Host, Job, parse_hosts
+from slipstream.cluster.launch.job import (
     forwarded_environment,
     job_environment,
     program_argv,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from slipstream.cluster.lines import MAX_LINE_BYTES, NUM_LAST_LINES, LineCutter, Transcript
+from slipstream.cluster.launch.lines import MAX_LINE_BYTES, NUM_LAST_LINES, LineCutter, Transcript
 
 
 class Recorder:

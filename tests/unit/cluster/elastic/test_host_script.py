@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from slipstream.cluster import Host
+from slipstream.cluster.launch import Host
 from slipstream.cluster.elastic import host_script
 from slipstream.cluster.elastic.host_script import HostScript
 from slipstream.errors import UsageError

@@ -14,17 +14,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from slipstream.cluster.blame import culprit, telling_line
-from slipstream.cluster.job import (
+from slipstream.cluster.launch.blame import culprit, telling_line
+from slipstream.cluster.launch.job import (
     Job,
     forwarded_environment,
     job_environment,
     program_argv,
     rank_environments,
 )
-from slipstream.cluster.lines import Listener, Transcript
-from slipstream.cluster.link import AgentLink, describe_status
-from slipstream.cluster.messages import (
+from slipstream.cluster.launch.lines import Listener, Transcript
+from slipstream.cluster.launch.link import AgentLink, describe_status
+from slipstream.cluster.launch.messages import (
     PROTOCOL,
     End,
     Exited,
@@ -39,7 +39,7 @@ from slipstream.cluster.messages import (
     Start,
     Started,
 )
-from slipstream.cluster.signals import (
+from slipstream.cluster.launch.signals import (
     END_SIGNALS,
     PASSED_SIGNALS,
     expect_children,

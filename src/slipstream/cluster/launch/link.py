@@ -6,9 +6,9 @@ import signal
 import subprocess
 from collections.abc import Sequence
 
-from slipstream.cluster.hosts import Host
-from slipstream.cluster.job import Job
-from slipstream.cluster.messages import Hello, Message, Start, decode, encode
+from slipstream.cluster.launch.hosts import Host
+from slipstream.cluster.launch.job import Job
+from slipstream.cluster.launch.messages import Hello, Message, Start, decode, encode
 from slipstream.errors import InternalError
 from slipstream.settings import absolute_module_path
 
@@ -25,7 +25,7 @@ SSH_OPTIONS = (
     "LogLevel=ERROR",
 )
 NUM_NOISE_LINES = 5
-AGENT = ("-m", "slipstream.cluster.agent")
+AGENT = ("-m", "slipstream.cluster.launch.agent")
 
 
 class AgentLink:

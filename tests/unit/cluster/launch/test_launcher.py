@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from slipstream.cluster import Job, launch, parse_hosts
-from slipstream.cluster.launcher import Failure
-from slipstream.cluster.link import SSH_OPTIONS, AgentLink, describe_status
+from slipstream.cluster.launch import Job, launch, parse_hosts
+from slipstream.cluster.launch.launcher import Failure
+from slipstream.cluster.launch.link import SSH_OPTIONS, AgentLink, describe_status
 from slipstream.errors import InternalError
 
 HELLO = '["Hello", {"protocol": 3, "num_cores": 64, "free_port": 20000}]'
@@ -90,7 +90,7 @@ def test_ssh_is_called_without_a_terminal_and_with_the_options_of_the_job(folder
     options = "BatchMode=yes ConnectTimeout=15 ServerAliveInterval=15 ServerAliveCountMax=4"
     assert " ".join(SSH_OPTIONS) == f"{options} LogLevel=ERROR"
     given = " ".join(f"-o {each}" for each in ("Port=2222", *SSH_OPTIONS))
-    command = "cd / && exec '/there/py thon' -m slipstream.cluster.agent"
+    command = "cd / && exec '/there/py thon' -m slipstream.cluster.launch.agent"
     assert (folder / "argv").read_text() == f"-T {given} -- a {command}\n"
 
 

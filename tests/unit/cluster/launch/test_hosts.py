@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from slipstream.cluster import Host, fill_hosts, parse_hosts, read_hostfile
-from slipstream.cluster.hosts import address_of_first
+from slipstream.cluster.launch import Host, fill_hosts, parse_hosts, read_hostfile
+from slipstream.cluster.launch.hosts import address_of_first
 from slipstream.errors import UsageError
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from slipstream.cluster.signals import (
+from slipstream.cluster.launch.signals import (
     END_SIGNALS,
     PASSED_SIGNALS,
     expect_children,
@@ -60,7 +60,7 @@ def test_the_ends_of_children_are_told_though_our_parent_ignored_them() -> None:
 
 AGENT = """
 import json, os, signal, sys
-from slipstream.cluster.processes import exit_status, signal_group, start_rank
+from slipstream.cluster.launch.processes import exit_status, signal_group, start_rank
 
 def said(pipe):
     with pipe:

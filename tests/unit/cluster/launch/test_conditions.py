@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from slipstream.cluster.conditions import count_oom_kills, state_of_process
+from slipstream.cluster.launch.conditions import count_oom_kills, state_of_process
 
 
 def test_a_stopped_process_is_told_from_a_sleeping_one() -> None:

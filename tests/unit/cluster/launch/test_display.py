@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from slipstream.cluster.display import JsonDisplay, OutputMode, TerminalDisplay
-from slipstream.cluster.labels import Labels
-from slipstream.cluster.launcher import AlsoFailed, Failure
-from slipstream.cluster.output_files import ElasticOutputFiles, OutputFiles
+from slipstream.cluster.launch.display import JsonDisplay, OutputMode, TerminalDisplay
+from slipstream.cluster.launch.labels import Labels
+from slipstream.cluster.launch.launcher import AlsoFailed, Failure
+from slipstream.cluster.launch.output_files import ElasticOutputFiles, OutputFiles
 from slipstream.errors import UsageError
 
 ERASE = "\r\x1b[K"

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from slipstream.cluster.blame import culprit, lost_by, telling_line
+from slipstream.cluster.launch.blame import culprit, lost_by, telling_line
 
 LOST = "slipstream.errors.PeerError: all_reduce 't' on group 'world': rank {} (vm, tcp) {}"
 

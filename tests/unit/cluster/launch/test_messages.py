@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from slipstream.cluster.messages import (
+from slipstream.cluster.launch.messages import (
     PROTOCOL,
     End,
     EndSlot,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from slipstream.cluster.nccl import LIBRARY, plugin_environment, plugin_library
+from slipstream.cluster.launch.nccl import LIBRARY, plugin_environment, plugin_library
 from slipstream.errors import ConfigError
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from slipstream.cluster.hosts import Host, address_of_first
+from slipstream.cluster.launch.hosts import Host, address_of_first
 from slipstream.errors import UsageError
 from slipstream.settings import (
     Launch,

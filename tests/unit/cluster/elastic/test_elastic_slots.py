@@ -12,7 +12,7 @@ from slipstream.cluster.elastic.verdict import (
     hopeless,
     members_left,
 )
-from slipstream.cluster.launcher import Failure
+from slipstream.cluster.launch.launcher import Failure
 
 FAILURE = Failure(host="a", rank=0, reason="exit code 3", seconds=1.0, exit_code=3)
 
