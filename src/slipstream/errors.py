@@ -44,6 +44,10 @@ class UnsupportedError(SlipstreamError):
     """Use an alternative from the message: this build or machine does not support the call."""
 
 
+class QuotaError(SlipstreamError):
+    """Ask for less, elsewhere or later: a provider or a queue has none of it left."""
+
+
 class InternalError(SlipstreamError):
     """Report the message and traceback to the authors: an invariant of Slipstream is broken."""
 

@@ -5,6 +5,8 @@ and are passed on as frozen values. `python -m slipstream.settings` prints the d
 the variables.
 """
 
+from slipstream.settings.cluster import home_folder as home_folder
+from slipstream.settings.cluster import stopping_call as stopping_call
 from slipstream.settings.elastic import RANK_VARIABLES as RANK_VARIABLES
 from slipstream.settings.elastic import ElasticPart as ElasticPart
 from slipstream.settings.elastic import announce_epoch as announce_epoch

@@ -286,6 +286,25 @@ class Settings:
             "none",
         ),
     )
+    home: Path | None = field(
+        default=None,
+        metadata=_named(
+            "SLIPSTREAM_HOME",
+            PATH,
+            "Folder for the records of runs, clusters and the queue, on every host.",
+            "~/.slipstream",
+        ),
+    )
+    stop_at: str | None = field(
+        default=None,
+        metadata=_named(
+            "SLIPSTREAM_STOP_AT",
+            TEXT,
+            "For tests: number of the outside call at which `slipstream run` and `slipstream"
+            " cluster` kill themselves, after `before:` or `after:`.",
+            "none",
+        ),
+    )
     flight_dir: Path | None = field(
         default=None,
         metadata=_named(

@@ -62,6 +62,16 @@ class HostScript:
         self._due_at = time.monotonic()
 
     @property
+    def name(self) -> str:
+        """Name of the program's file."""
+        return self.path.name
+
+    @property
+    def has_answered(self) -> bool:
+        """Whether a run has ended."""
+        return self.num_runs > 0
+
+    @property
     def due_at(self) -> float:
         """Time at which `advance` must be called at the latest."""
         if self._process is None:

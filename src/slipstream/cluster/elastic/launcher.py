@@ -17,12 +17,11 @@ import time
 from dataclasses import replace
 from enum import Enum
 
-from slipstream.cluster.launch.blame import telling_line
 from slipstream.cluster.elastic.ending import JobEnding
 from slipstream.cluster.elastic.host_script import HostScript
 from slipstream.cluster.elastic.hosts import ElasticHost, HostPool
 from slipstream.cluster.elastic.listeners import ElasticDisplay, ElasticFlightListener
-from slipstream.cluster.elastic.options import ElasticOptions
+from slipstream.cluster.elastic.options import ElasticOptions, HostSource
 from slipstream.cluster.elastic.slots import QUICK_SECONDS, Slot
 from slipstream.cluster.elastic.starts import Starter
 from slipstream.cluster.elastic.verdict import (
@@ -31,6 +30,7 @@ from slipstream.cluster.elastic.verdict import (
     hopeless,
     members_left,
 )
+from slipstream.cluster.launch.blame import telling_line
 from slipstream.cluster.launch.job import Job
 from slipstream.cluster.launch.launcher import LAUNCH_FAILED, Failure
 from slipstream.cluster.launch.lines import Transcript
@@ -117,15 +117,15 @@ class _ElasticLauncher:
         limit = Settings.from_environment(job.effective_environ).connect_timeout_seconds
         self._pool = HostPool(job, self._selector, self._receive, self._lose_host, limit)
         self._starter = Starter(job, options, self._pool)
-        self._script = None
+        self._source: HostSource | None = options.source
         if options.hosts_from is not None:
-            self._script = HostScript(
+            self._source = HostScript(
                 options.hosts_from,
                 job.effective_environ,
                 options.default_slots,
                 options.poll_seconds,
             )
-        self._script_problem = ""
+        self._source_problem = ""
         self._phase = _Phase.GATHERING
         self._used: list[Slot] = []
         self._began_at = time.monotonic()
@@ -143,7 +143,7 @@ class _ElasticLauncher:
 
     def run(self, wakeup: int) -> int:
         self._selector.register(wakeup, selectors.EVENT_READ, lambda: self._take_signals(wakeup))
-        if self._script is None:
+        if self._source is None:
             self._pool.update(self._job.hosts)
         try:
             while True:
@@ -154,8 +154,8 @@ class _ElasticLauncher:
                     if key.fd in self._selector.get_map():
                         key.data()
         finally:
-            if self._script is not None:
-                self._script.close()
+            if self._source is not None:
+                self._source.close()
             self._pool.close()
         self._display.finished(self._failure)
         if self._failure is not None:
@@ -177,7 +177,7 @@ class _ElasticLauncher:
         self._mind_reader()
         self._pool.give_up_stuck()
         if self._phase in (_Phase.GATHERING, _Phase.RUNNING):
-            self._ask_script()
+            self._ask_source()
             self._pool.connect(self._options.max_ranks)
             self._pool.give_up_mute()
             for host in self._pool:
@@ -205,25 +205,25 @@ class _ElasticLauncher:
         if self._phase in (_Phase.GATHERING, _Phase.RUNNING):
             times += [slot.start_at for slot in self._used if not slot.is_running]
             times += [at for at in [change_over_at(self._pool.slots)] if at > now]
-            times += [self._script.due_at] if self._script is not None else []
+            times += [self._source.due_at] if self._source is not None else []
             if self._scarce_since is not None:
                 times.append(self._scarce_since + self._options.wait_seconds)
             of_hosts = self._pool.seconds_to_deadline(now)
             times += [] if of_hosts is None else [now + of_hosts]
         return max(min(times) - now, MIN_WAIT_SECONDS) if times else None
 
-    def _ask_script(self) -> None:
-        script = self._script
-        if script is None or not script.advance():
+    def _ask_source(self) -> None:
+        source = self._source
+        if source is None or not source.advance():
             return
-        if script.problem and script.problem != self._script_problem:
-            kept = "; the last list still holds" if script.hosts else ""
-            self._display.note(f"{script.path.name} failed: {script.problem}{kept}")
-        elif self._script_problem and not script.problem:
-            self._display.note(f"{script.path.name} prints hosts again")
-        self._script_problem = script.problem
-        if not script.problem:
-            self._pool.update(script.hosts)
+        if source.problem and source.problem != self._source_problem:
+            kept = "; the last list still holds" if source.hosts else ""
+            self._display.note(f"{source.name} failed: {source.problem}{kept}")
+        elif self._source_problem and not source.problem:
+            self._display.note(f"{source.name} prints hosts again")
+        self._source_problem = source.problem
+        if not source.problem:
+            self._pool.update(source.hosts)
 
     def _choose_slots(self) -> None:
         """Choose the slots to use: those that are in use stay, as long as they may be used."""
@@ -303,7 +303,7 @@ class _ElasticLauncher:
 
     def _say_what_is_missing(self) -> None:
         count, least = len(self._used), self._options.min_ranks
-        if self._script is None or self._script.num_runs > 0:
+        if self._source is None or self._source.has_answered:
             self._note_once(
                 f"{count} of at least {least} slots can be used; the job waits for others, at most"
                 f" {self._options.wait_seconds:g} s"
@@ -522,7 +522,7 @@ class _ElasticLauncher:
 
     def _can_grow(self) -> bool:
         """Return whether the job may get more slots than it has."""
-        return self._script is not None or any(
+        return self._source is not None or any(
             host.is_connecting or host.link is None for host in self._pool if host.is_listed
         )
 
@@ -536,8 +536,8 @@ class _ElasticLauncher:
         elif lost is not None:
             self._fail(lost.host.name, lost.problem)
         else:
-            name = "" if self._script is None else self._script.path.name
-            reason = self._script_problem or f"{count} of at least {least} slots are usable"
+            name = "" if self._source is None else self._source.name
+            reason = self._source_problem or f"{count} of at least {least} slots are usable"
             self._fail(name, reason)
 
     def _fail(self, host: str, reason: str, *, exit_code: int = LAUNCH_FAILED) -> None:

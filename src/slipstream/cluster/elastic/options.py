@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
+from slipstream.cluster.launch.hosts import Host
 from slipstream.errors import UsageError
 
 
@@ -30,6 +32,42 @@ class HostRules:
         return min(shortest * 2.0 ** min(num_failures, 30), longest)
 
 
+class HostSource(Protocol):
+    """The interface of a source of hosts, which may come and go."""
+
+    @property
+    def name(self) -> str:
+        """Name of the source, for messages."""
+        ...
+
+    @property
+    def hosts(self) -> tuple[Host, ...]:
+        """Hosts of the newest list."""
+        ...
+
+    @property
+    def problem(self) -> str:
+        """Reason why the last look failed, or ""."""
+        ...
+
+    @property
+    def has_answered(self) -> bool:
+        """Whether the source has been asked successfully or not at least once."""
+        ...
+
+    @property
+    def due_at(self) -> float:
+        """Time on the monotonic clock at which `advance` must be called at the latest."""
+        ...
+
+    def advance(self) -> bool:
+        """Look for a new list without blocking; return whether `hosts` or `problem` is new."""
+        ...
+
+    def close(self) -> None:
+        """End the source."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ElasticOptions:
     """The limits of an elastic job, and the source of its hosts.
@@ -39,6 +77,7 @@ class ElasticOptions:
         max_ranks: Largest number of processes, `min_ranks` or more.
         hosts_from: Path of a program that prints the hosts, one `[user@]name[:slots]` per line; by
             default, the hosts of the job stay the same.
+        source: Source of the hosts in place of `hosts_from` (default None).
         default_slots: Number of slots of a host that the program prints without a number (default
             1).
         max_restarts: Largest number of failed processes that are replaced; no limit if it is None
@@ -55,6 +94,7 @@ class ElasticOptions:
     min_ranks: int
     max_ranks: int
     hosts_from: Path | None = None
+    source: HostSource | None = None
     default_slots: int = 1
     max_restarts: int | None = None
     wait_seconds: float = 600.0

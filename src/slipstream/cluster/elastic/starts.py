@@ -108,7 +108,8 @@ class Starter:
     @property
     def _hosts_may_join(self) -> bool:
         listed = any(not host.is_local for host in self._job.hosts)
-        return listed or self._options.hosts_from is not None
+        may_change = self._options.hosts_from is not None or self._options.source is not None
+        return listed or may_change
 
     def _members(self) -> list[tuple[str, int]]:
         hosts = [host for host in self._pool if host.usable_slots]

@@ -2,6 +2,7 @@
 
 import json
 import sys
+import time
 from dataclasses import asdict
 from typing import Literal, TextIO
 
@@ -132,6 +133,8 @@ class TerminalDisplay:
 class JsonDisplay:
     """A display that writes a JSON object per event: started, line, exited, note, finished.
 
+    Each has its `time` in seconds since 1970.
+
     In an elastic job, events name the `slot` of a process. The `rank` is the one with which the
     process started, and null if it joined the job. Events `running` have the number of processes.
 
@@ -149,7 +152,7 @@ class JsonDisplay:
         """Report a line that a rank has printed."""
         if self._mode == "all" or (self._mode == "rank0" and rank == 0):
             stream = "stderr" if is_error else "stdout"
-            self._event("line", **self._who(rank), stream=stream, text=text)
+            self.event("line", **self._who(rank), stream=stream, text=text)
 
     def progress(self, rank: int, text: str) -> None:
         """Report nothing; when a progress line ends, `line` reports its last state."""
@@ -161,7 +164,7 @@ class JsonDisplay:
 
     def started(self, rank: int, host: str, pid: int) -> None:
         """Report that a rank has started."""
-        self._event("started", **self._who(rank), host=host, pid=pid)
+        self.event("started", **self._who(rank), host=host, pid=pid)
 
     def named(self, rank: int, host: str, first_rank: int | None) -> None:
         """Take note of the first rank of a slot's next process."""
@@ -169,27 +172,30 @@ class JsonDisplay:
 
     def running(self, count: int) -> None:
         """Report the number of processes."""
-        self._event("running", count=count)
+        self.event("running", count=count)
 
     def exited(self, rank: int, host: str, status: int) -> None:
         """Report that a rank has ended."""
-        self._event("exited", **self._who(rank), host=host, status=status)
+        self.event("exited", **self._who(rank), host=host, status=status)
 
     def note(self, text: str) -> None:
         """Report a remark of the launcher."""
-        self._event("note", text=text)
+        self.event("note", text=text)
 
     def finished(self, failure: Failure | None) -> None:
         """Report how the job ended."""
         fields = None if failure is None else asdict(failure)
         if fields is not None and failure is not None and failure.rank is not None:
             fields |= self._who(failure.rank)
-        self._event("finished", failure=fields)
+        self.event("finished", failure=fields)
 
     def _who(self, number: int) -> dict[str, int | None]:
         if number in self._first_ranks:
             return {"slot": number, "rank": self._first_ranks[number]}
         return {"rank": number}
 
-    def _event(self, event: str, **fields: object) -> None:
-        self._out.write(json.dumps({"event": event, **fields}) + "\n")
+    def event(self, event: str, **fields: object) -> None:
+        """Write an event, with its time in seconds since 1970."""
+        self._out.write(
+            json.dumps({"event": event, "time": round(time.time(), 3), **fields}) + "\n"
+        )

@@ -26,11 +26,13 @@ class Host:
             without ssh.
         slots: Number of ranks, 1 or more (default 1).
         login: Destination for ssh: `user@name`, or `name` alone.
+        address: Address at which the other hosts reach it; "" (the default) for its name.
     """
 
     name: str
     slots: int = 1
     login: str = ""
+    address: str = ""
 
     @property
     def is_local(self) -> bool:
@@ -134,7 +136,7 @@ def address_of_first(hosts: tuple[Host, ...]) -> str:
     if not remote:
         return loopback_address()
     if not hosts[0].is_local:
-        return hosts[0].name
+        return hosts[0].address or hosts[0].name
     try:
         addresses = socket.getaddrinfo(remote[0].name, 9, type=socket.SOCK_DGRAM)
         family, kind, _, _, address = addresses[0]

@@ -1,10 +1,13 @@
 """The description of a job: program, hosts and environment, fixed before anything starts."""
 
+from __future__ import annotations
+
 import secrets
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from slipstream.cluster.launch.hosts import Host, address_of_first
 from slipstream.errors import UsageError
@@ -15,6 +18,9 @@ from slipstream.settings import (
     flight_environment,
     job_key_environment,
 )
+
+if TYPE_CHECKING:
+    from slipstream.cluster.launch.connection import AgentConnection
 
 # Prefixes of the variables that are passed on to other hosts, where all other variables keep their
 # own values.
@@ -45,6 +51,8 @@ class Job:
         nccl_plugin: Whether NCCL sends through Slipstream's net plugin (default False).
         flight_folder: Absolute path of the folder for flight records, the same on every host
             (default None: no records).
+        connect: Function that connects to the agent of a host, given the job, the host and the
+            descriptors of a terminal; None (the default) to start agents by ssh.
 
     Raises:
         UsageError: `chosen` has a variable that differs from rank to rank, such as RANK.
@@ -61,6 +69,7 @@ class Job:
     grace_seconds: float = 3.0
     nccl_plugin: bool = False
     flight_folder: Path | None = None
+    connect: Callable[[Job, Host, Sequence[int]], AgentConnection] | None = None
 
     def __post_init__(self) -> None:
         for name in RANK_NAMES:

@@ -1,31 +1,19 @@
-"""The launcher's connection to one host: the agent's process, local or over ssh, and its pipes."""
+"""The launcher's connection to the agent of one host, and the messages that pass through it."""
 
 import os
-import shlex
 import signal
-import subprocess
 from collections.abc import Sequence
 
+from slipstream.cluster.launch.connection import AgentConnection, AgentProcess
 from slipstream.cluster.launch.hosts import Host
 from slipstream.cluster.launch.job import Job
 from slipstream.cluster.launch.messages import Hello, Message, Start, decode, encode
 from slipstream.errors import InternalError
-from slipstream.settings import absolute_module_path
 
 READ_BYTES = 262144
-EXIT_SECONDS = 5.0  # time limit for ssh to exit after its output has ended. Chosen by hand.
 SSH_FAILED = 255  # exit code if ssh itself failed, and not the command
 
-# A password prompt cannot work, since ssh has no terminal here. A dead network is noticed in 60 s.
-SSH_OPTIONS = (
-    "BatchMode=yes",
-    "ConnectTimeout=15",
-    "ServerAliveInterval=15",
-    "ServerAliveCountMax=4",
-    "LogLevel=ERROR",
-)
 NUM_NOISE_LINES = 5
-AGENT = ("-m", "slipstream.cluster.launch.agent")
 
 
 class AgentLink:
@@ -51,41 +39,28 @@ class AgentLink:
         self._noise: list[str] = []
         self._received = b""
         self._has_greeted = False
-        self._process = subprocess.Popen(
-            _agent_argv(job, self.host),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            bufsize=0,
-            cwd="/",  # Python imports from this folder first, and a user's may hide our modules
-            env=absolute_module_path(job.environ),
-            pass_fds=terminal,
-            start_new_session=True,  # Ctrl-C is for the launcher, which passes it on
-        )
-        for pipe in (self._process.stdout, self._process.stderr):
-            assert pipe is not None
-            os.set_blocking(pipe.fileno(), False)
+        connect = job.connect or AgentProcess
+        self._connection: AgentConnection = connect(job, self.host, terminal)
+        for descriptor in (self.reports, self.errors):
+            os.set_blocking(descriptor, False)
 
     @property
     def reports(self) -> int:
         """File descriptor from which the agent's messages are read."""
-        assert self._process.stdout is not None
-        return self._process.stdout.fileno()
+        return self._connection.reports
 
     @property
     def errors(self) -> int:
         """File descriptor from which the standard error of the agent or of ssh is read."""
-        assert self._process.stderr is not None
-        return self._process.stderr.fileno()
+        return self._connection.errors
 
     def send(self, message: Message) -> None:
         """Send an order to the agent; do nothing if the agent has already ended."""
-        assert self._process.stdin is not None
         self.has_started |= isinstance(message, Start)
         line = memoryview(encode(message))
         try:
             while line:
-                line = line[os.write(self._process.stdin.fileno(), line) :]
+                line = line[os.write(self._connection.orders, line) :]
         except BrokenPipeError:
             return  # the agent's reports end as well; then close() gives the reason
 
@@ -109,33 +84,25 @@ class AgentLink:
 
     def read_errors(self) -> bool:
         """Store new lines of the standard error of agent or ssh; return whether more may follow."""
-        assert self._process.stderr is not None
-        data = self._process.stderr.read()
-        if data:
-            self._noise += [line for line in data.decode(errors="replace").split("\n") if line]
+        try:
+            data = os.read(self.errors, READ_BYTES)
+        except BlockingIOError:
+            return True
+        self._noise += [line for line in data.decode(errors="replace").split("\n") if line]
         return data != b""
 
     def close(self) -> str:
         """Wait for the agent to end; return in words how it ended, with its last error output."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        assert self._process.stderr is not None
         self.is_open = False
-        self._process.stdin.close()
-        self._process.stdout.close()
-        try:
-            code = self._process.wait(self._grace_seconds + EXIT_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            code = self._process.wait()
+        code = self._connection.end(self._grace_seconds)
         self.read_errors()
-        self._process.stderr.close()
+        self._connection.close()
         text = "; ".join(line.strip() for line in self._noise[-NUM_NOISE_LINES:]) or "no message"
         return f"{self._explain(code)}: {text}"
 
     def kill(self) -> None:
         """Kill the local agent or ssh at once; an agent behind ssh notices and ends its ranks."""
-        self._process.kill()
+        self._connection.kill()
 
     def _explain(self, code: int) -> str:
         if self.hello is not None:
@@ -151,11 +118,3 @@ class AgentLink:
 def describe_status(status: int) -> str:
     """Describe how a process ended: by an exit code, or by a signal (its negative number)."""
     return f"exit code {status}" if status >= 0 else f"killed by {signal.Signals(-status).name}"
-
-
-def _agent_argv(job: Job, host: Host) -> list[str]:
-    if host.is_local:
-        return [job.python_on(host), *AGENT]
-    options = [part for option in (*job.ssh_options, *SSH_OPTIONS) for part in ("-o", option)]
-    command = f"cd / && exec {shlex.join([job.python_on(host), *AGENT])}"
-    return ["ssh", "-T", *options, "--", host.login, command]

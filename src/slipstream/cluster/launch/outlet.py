@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 from collections.abc import Callable
 from typing import TextIO
 
 
 class Outlet:
     """A stream that discards text once writing has failed, so that no error ends the job.
+
+    Several threads may write to it; the text of one call stays together.
 
     Args:
         stream: Text stream for the output.
@@ -23,15 +26,17 @@ class Outlet:
         self._stream = stream
         self._lost = lost
         self._is_lost = False
+        self._lock = threading.RLock()
         self.has_no_reader = False
 
     def write(self, text: str) -> None:
         """Write text and flush it."""
-        try:
-            self._stream.write(text)
-            self._stream.flush()
-        except OSError as error:
-            self._lose(error)
+        with self._lock:
+            try:
+                self._stream.write(text)
+                self._stream.flush()
+            except OSError as error:
+                self._lose(error)
 
     def isatty(self) -> bool:
         """Return whether the stream is a terminal that is still open."""

@@ -1,0 +1,117 @@
+"""The display of one attempt: it passes everything on to the journal, and watches for hangs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from slipstream.cluster.head.placement import Placement
+from slipstream.cluster.launch.display import JsonDisplay
+from slipstream.cluster.launch.launcher import Failure
+
+LOOK_SECONDS = 0.5
+
+
+class AttemptDisplay:
+    """The display of one attempt, which ends the attempt at the deadline or when the ranks hang.
+
+    Args:
+        shown: Journal's display, to which everything is passed on.
+        placement: Run of the attempt.
+
+    Attributes:
+        failure: Failure of the attempt, or None.
+    """
+
+    def __init__(self, shown: JsonDisplay, placement: Placement) -> None:
+        self._shown = shown
+        self._placement = placement
+        self._last_sign = time.monotonic()
+        self._is_done = threading.Event()
+        self._hang = ""
+        self.failure: Failure | None = None
+
+    @contextmanager
+    def watched(self) -> Generator[None]:
+        """Watch the attempt in a thread during a `with` block."""
+        watcher = threading.Thread(target=self._watch, name="attempt")
+        watcher.start()
+        try:
+            yield
+        finally:
+            self._is_done.set()
+            watcher.join()
+        if self._hang and self.failure is not None:
+            self.failure = _as_hang(self.failure, self._hang)
+
+    def _watch(self) -> None:
+        while not self._is_done.wait(LOOK_SECONDS):
+            deadline = self._placement.deadline_at
+            silence = self._placement.retry.silence_seconds
+            if deadline is not None and time.time() >= deadline:
+                self._end("the deadline is over")
+                return
+            if silence and time.monotonic() - self._last_sign >= silence:
+                self._hang = f"no rank has printed a line for {silence:g} s"
+                self._end(self._hang)
+                return
+
+    def _end(self, reason: str) -> None:
+        """End the ranks with a signal, which the launcher passes on, and with a second signal."""
+        self.note(f"{reason}: the ranks are ended")
+        os.kill(os.getpid(), signal.SIGTERM)
+        if not self._is_done.wait(self._placement.grace_seconds):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    # ---- the display ----
+
+    def line(self, rank: int, text: str, *, is_error: bool) -> None:
+        """Pass on a line, which is a sign of life."""
+        self._last_sign = time.monotonic()
+        self._shown.line(rank, text, is_error=is_error)
+
+    def progress(self, rank: int, text: str) -> None:
+        """Take note of a progress line, which is a sign of life."""
+        self._last_sign = time.monotonic()
+        self._shown.progress(rank, text)
+
+    @property
+    def has_no_reader(self) -> bool:
+        """Whether nobody can read the journal; a client that is gone does not matter."""
+        return False
+
+    def started(self, rank: int, host: str, pid: int) -> None:
+        """Pass on that a rank has started."""
+        self._last_sign = time.monotonic()
+        self._shown.started(rank, host, pid)
+
+    def named(self, rank: int, host: str, first_rank: int | None) -> None:
+        """Pass on the name of a slot's next process."""
+        self._shown.named(rank, host, first_rank)
+
+    def running(self, count: int) -> None:
+        """Pass on the number of processes."""
+        self._shown.running(count)
+
+    def exited(self, rank: int, host: str, status: int) -> None:
+        """Pass on that a rank has ended."""
+        self._shown.exited(rank, host, status)
+
+    def note(self, text: str) -> None:
+        """Pass on a remark."""
+        self._shown.note(text)
+
+    def finished(self, failure: Failure | None) -> None:
+        """Keep the result of the attempt, and pass it on."""
+        self.failure = failure
+        self._shown.finished(failure)
+
+
+def _as_hang(failure: Failure, reason: str) -> Failure:
+    """Return the failure of ranks that were ended because they hung, and not by the user."""
+    return replace(failure, reason=reason, exit_code=1, after_signal="")

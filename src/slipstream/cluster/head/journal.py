@@ -1,0 +1,54 @@
+"""The journal of a run: what happened, and every line of output, as one JSON object per line.
+
+The head writes it. A client follows it from any place, and may do so again after it was killed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TextIO
+
+from slipstream.cluster.launch.display import JsonDisplay
+
+
+class Journal:
+    """The writer of a journal.
+
+    Args:
+        path: File of the journal; a head that takes over appends to it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._file: TextIO = path.open("a", encoding="utf-8")
+        self.display = JsonDisplay(self._file, mode="all")
+
+    def state(self, state: str, text: str = "", **facts: object) -> None:
+        """Write that the job has another state.
+
+        Args:
+            state: State of the job, such as "running".
+            text: Reason, or "" (the default).
+            facts: Further values, such as the exit code.
+        """
+        self.display.event("state", state=state, text=text, **facts)
+
+    def host(self, name: str, *, is_there: bool) -> None:
+        """Write that a host has come or gone; a thread of the switchboard calls this."""
+        self.display.event("host", name=name, is_there=is_there)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def parse_journal(text: str) -> Iterator[dict[str, Any]]:
+    """Yield the entries in complete lines of a journal."""
+    for line in text.split("\n")[:-1]:
+        try:
+            entry = json.loads(line)
+        except ValueError:  # a disk that was full for a while has cut a line
+            continue
+        if isinstance(entry, dict):
+            yield entry
