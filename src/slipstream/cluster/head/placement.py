@@ -135,4 +135,5 @@ def parse_placement(text: str) -> Placement:
     ):
         for name in names:
             table[name] = tuple(table[name])
-    return Placement(**{**fields, "retry": RetryRules(**rules)})
+    fields["retry"] = RetryRules(**rules)
+    return Placement(**fields)

@@ -33,7 +33,7 @@ def test_errors_of_the_engine_name_the_rank_that_was_lost(words: str) -> None:
 
 
 def test_these_are_the_words_of_the_engine() -> None:
-    core = Path(__file__).parents[3] / "core"
+    core = Path(__file__).parents[4] / "core"
     texts = "".join(path.read_text() for path in core.rglob("*.cc"))
     for words in ("is gone: ", "has left the job", "has been silent for ", " has closed its engine",
                   " closed group '", " aborted group '", " cannot be reached (tried for at most ",

@@ -12,7 +12,8 @@ import pytest
 
 from slipstream.cluster.launch import Job, launch, parse_hosts
 from slipstream.cluster.launch.launcher import Failure
-from slipstream.cluster.launch.link import SSH_OPTIONS, AgentLink, describe_status
+from slipstream.cluster.launch.connection import SSH_OPTIONS
+from slipstream.cluster.launch.link import AgentLink, describe_status
 from slipstream.errors import InternalError
 
 HELLO = '["Hello", {"protocol": 3, "num_cores": 64, "free_port": 20000}]'

@@ -1,0 +1,5 @@
+"""The description of a job, as a YAML file or a Python value; docs/job-file.md has its fields."""
+
+from slipstream.cluster.spec.job_spec import JobSpec as JobSpec
+from slipstream.cluster.spec.reading import check_job as check_job
+from slipstream.cluster.spec.reading import read_job as read_job

@@ -1,0 +1,84 @@
+"""The options of each engine in a job description."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from slipstream.cluster.spec.model import Model, Texts
+
+EngineName = Literal["local", "ssh", "slurm", "k8s", "ray", "aws", "aliyun"]
+
+
+class Ssh(Model):
+    """Options of hosts that ssh reaches."""
+
+    hosts: Texts = ()
+    """Hosts as for ssh, such as `me@node1`; those beyond the largest number are spare."""
+    options: Texts = ()
+    """Options that ssh gets with -o, such as `Port=2222`."""
+    identity: str = ""
+    """Private key for ssh; by default that of your ssh configuration."""
+    addresses: Texts = ()
+    """Addresses at which the first host is reached by the others; by default all that it has."""
+    home: str = "~/.slipstream"
+    """Folder for runs and environments on every host."""
+
+
+class Slurm(Model):
+    """Options of Slurm."""
+
+    partition: str = ""
+    """Partition."""
+    account: str = ""
+    """Account."""
+    options: Texts = ()
+    """Further lines for #SBATCH, such as `--constraint=ib`."""
+    folder: str = ""
+    """Folder that all nodes share, for the files of runs; by default `slipstream` in the home."""
+
+
+class Kubernetes(Model):
+    """Options of Kubernetes."""
+
+    namespace: str = "default"
+    """Namespace."""
+    image: str = ""
+    """Container image, which has Slipstream."""
+    context: str = ""
+    """Context of the kubeconfig; by default the current one."""
+    kind: Literal["job", "jobset"] = "job"
+    """`job`: an Indexed Job; `jobset`: a JobSet, where its controller is installed."""
+
+
+class Ray(Model):
+    """Options of Ray."""
+
+    address: str = ""
+    """Address of the cluster's dashboard, such as `http://head:8265`; by default RAY_ADDRESS."""
+
+
+class Cloud(Model):
+    """Options of a cloud."""
+
+    region: str = ""
+    """Region; by default that of your credentials."""
+    zone: str = ""
+    """Zone; by default the provider's choice."""
+    instance_type: str = ""
+    """Type of the machines; by default the cheapest that has the resources."""
+    image: str = ""
+    """Image of the machines; by default the newest Ubuntu."""
+    spot: bool = False
+    """Whether machines may be taken away for a lower price."""
+    disk: int = Field(default=100, ge=10)
+    """Size of the system disk in GiB."""
+    data_disk: int = Field(default=0, ge=0)
+    """Size of a further disk in GiB."""
+    network: str = ""
+    """Name of the virtual network; by default one of the run's own."""
+    shared_folder: bool = False
+    """Whether a network file system is created and mounted on all machines."""
+    keep: bool = False
+    """Whether the machines stay after the job, until the deadline."""

@@ -1,0 +1,109 @@
+"""The description of a job: everything that `slipstream run` needs to run it anywhere."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from slipstream.cluster.spec.engines import Cloud, EngineName, Kubernetes, Ray, Slurm, Ssh
+from slipstream.cluster.spec.model import Duration, Model, Name, Texts
+from slipstream.cluster.spec.parts import Code, Data, Resources, Retry, Software
+
+
+class HostRange(Model):
+    """The number of hosts; written `4`, `2:4` or with both fields."""
+
+    min: int = Field(default=1, ge=1)
+    """Smallest number of hosts with which the job goes on."""
+    max: int = Field(default=1, ge=1)
+    """Largest number of hosts."""
+
+    @model_validator(mode="after")
+    def _in_order(self) -> HostRange:
+        if self.min > self.max:
+            raise ValueError(f"{self.min}:{self.max} has its least number above its largest one")
+        return self
+
+
+def _host_range(value: Any) -> Any:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return {"min": value, "max": value}
+    if isinstance(value, str):
+        least, colon, most = value.partition(":")
+        if least.isdecimal() and (most.isdecimal() or not colon):
+            return {"min": int(least), "max": int(most or least)}
+        raise ValueError(f"{value!r} is no number of hosts; allowed: 4 or 2:4")
+    return value
+
+
+def _processes(value: Any) -> Any:
+    is_number = isinstance(value, int) and not isinstance(value, bool) and value >= 1
+    if not is_number and value != "gpu":
+        raise ValueError("it is no number of ranks; allowed: 1 or more, or gpu")
+    return value
+
+
+def _command(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    try:
+        return tuple(shlex.split(value))
+    except ValueError as error:
+        raise ValueError(f"{value!r} cannot be split into words: {error}") from error
+
+
+class JobSpec(Model):
+    """The description of a job."""
+
+    name: Name
+    """Name of the run: lower-case letters, digits and hyphens, at most 40; by default that of the
+    job file."""
+    command: Annotated[tuple[str, ...], BeforeValidator(_command), Field(min_length=1)]
+    """Program and arguments, as a text or a list: `train.py --lr 0.1`. A .py file runs with the
+    Python of the hosts' environment."""
+    module: bool = False
+    """Whether the program is a Python module, as with `python -m`."""
+    on: EngineName = "local"
+    """Engine: local, ssh, slurm, k8s, ray, aws or aliyun; `--on` overrides it."""
+    hosts: Annotated[HostRange, BeforeValidator(_host_range)] = HostRange()
+    """Number of hosts, such as 4, or 2:4 for at least 2 and at most 4."""
+    processes: Annotated[int | Literal["gpu"], BeforeValidator(_processes)] = "gpu"
+    """Number of ranks on each host; `gpu` stands for one for each GPU, or one."""
+    env: dict[str, str] = Field(default_factory=dict)
+    """Environment variables of every rank; they are recorded, so they may not be secret."""
+    secrets: Texts = ()
+    """Names of variables whose values every rank gets from this machine; values are not recorded."""
+    code: Code = Code()
+    """Files that are brought to every host."""
+    software: Software = Software()
+    """Software on every host."""
+    resources: Resources = Resources()
+    """Resources of each host."""
+    data: tuple[Data, ...] = ()
+    """Data that is brought to every host."""
+    retry: Retry = Retry()
+    """Rules for new starts after failures."""
+    deadline: Duration | None = None
+    """Longest time of the run, such as `8h`; then everything is ended and given back."""
+    cost_cap: float | None = Field(default=None, gt=0)
+    """Largest cost of the run in US dollars; the run ends before it would be exceeded."""
+    checkpoint: str = ""
+    """Folder or URL of checkpoints, which ranks get as SLIPSTREAM_CHECKPOINT; a folder is relative
+    to the code."""
+    outputs: Texts = ()
+    """Files and folders that are brought back at the end, relative to the code; patterns are
+    allowed."""
+    tensorboard: str = ""
+    """Folder with TensorBoard's files, relative to the code."""
+    ssh: Ssh = Ssh()
+    """Options of ssh hosts."""
+    slurm: Slurm = Slurm()
+    """Options of Slurm."""
+    k8s: Kubernetes = Kubernetes()
+    """Options of Kubernetes."""
+    ray: Ray = Ray()
+    """Options of Ray."""
+    cloud: Cloud = Cloud()
+    """Options of AWS and Alibaba Cloud."""

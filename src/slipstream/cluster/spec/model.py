@@ -1,0 +1,45 @@
+"""The parts that all models of a job description share: strict checks, durations, sizes and names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from slipstream.errors import UsageError
+from slipstream.units import GIB, parse_bytes, parse_duration
+
+
+class Model(BaseModel):
+    """A part of a job description: it cannot be changed, and refuses fields that it does not know."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+def _duration(value: Any) -> Any:
+    return _parsed(value, lambda text: parse_duration(text, "duration", bare_seconds=True))
+
+
+def _gib(value: Any) -> Any:
+    return _parsed(value, lambda text: parse_bytes(text) / GIB)
+
+
+def _parsed(value: Any, parse: Callable[[str], float]) -> Any:
+    """Return the number of a text with a unit; pydantic reports ValueError for the field."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return parse(value)
+    except UsageError as error:
+        raise ValueError(str(error)) from error
+
+
+def _texts(value: Any) -> Any:
+    return (value,) if isinstance(value, str) else value
+
+
+Duration = Annotated[float, BeforeValidator(_duration), Field(gt=0)]
+Gibibytes = Annotated[float, BeforeValidator(_gib), Field(gt=0)]
+Texts = Annotated[tuple[str, ...], BeforeValidator(_texts)]
+Name = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$")]

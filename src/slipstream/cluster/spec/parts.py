@@ -1,0 +1,96 @@
+"""The parts of a job description: code, software, resources, data and the rules for failures."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from slipstream.cluster.spec.model import Duration, Gibibytes, Model, Texts
+
+
+class Code(Model):
+    """The files that are brought to every host."""
+
+    folder: str = "."
+    """Folder on this machine whose files are brought, relative to the job file."""
+    exclude: Texts = (".git", ".venv", "__pycache__", "slipstream-flight")
+    """Names and patterns of files that are not brought, in rsync's notation."""
+    git: str = ""
+    """URL of a git repository to bring in place of the folder."""
+    commit: str = "HEAD"
+    """Commit, branch or tag of the git repository."""
+
+
+class Software(Model):
+    """The software on every host."""
+
+    python: str = "python3"
+    """Python on the hosts: the interpreter with which the environment is made, by name or path."""
+    environment: Literal["create", "existing"] = "create"
+    """`create` makes an environment for the run, once for each list of packages; `existing` uses
+    the environment of `python`, where Slipstream must be installed."""
+    packages: Texts = ()
+    """Packages to install, as for pip: `torch==2.13.0`."""
+    requirements: str = ""
+    """Requirements file to install, relative to the job file."""
+    index: str = ""
+    """URL of the package index; by default that of pip on the host."""
+    wheels: str = ""
+    """Folder on this machine with wheels, which are brought to hosts without an index."""
+    cuda: str = ""
+    """Version of CUDA that every host must have, such as `12`; checked before the start."""
+    setup: str = ""
+    """Shell commands that every host runs once before the start, in the folder of the code."""
+
+
+class Resources(Model):
+    """The resources of each host."""
+
+    gpus: int = Field(default=0, ge=0)
+    """Number of GPUs that each host must have."""
+    gpu: str = ""
+    """Text that the name of these GPUs must contain, such as `H100`."""
+    gpu_memory: Gibibytes | None = None
+    """Share of a GPU's memory that each rank may use, such as `8GiB`; by default all of it."""
+    cpus: int = Field(default=0, ge=0)
+    """Number of processors that each host must have."""
+    memory: Gibibytes | None = None
+    """Memory that each host must have, such as `32GiB`."""
+    disk: Gibibytes | None = None
+    """Free disk space that each host must have, such as `50GiB`."""
+    accelerators: dict[str, int] = Field(default_factory=dict)
+    """Other devices that each host must have, such as `fpga: 1`; each file `/dev/NAME*` is one."""
+
+
+class Retry(Model):
+    """The rules by which a job is started again; the words are those of AIMaster."""
+
+    max_restarts: int = Field(default=3, ge=0)
+    """Largest number of new starts of the whole job; losses of hosts do not count."""
+    scope: Literal["group", "worker"] = "group"
+    """`group`: a failure starts all ranks again, from the last checkpoint. `worker`: the program is
+    an elastic training, and a failed process is replaced alone."""
+    backoff: tuple[Duration, Duration] = (1.0, 60.0)
+    """Shortest and longest time before a new start; it doubles with each failure in a row."""
+    permanent_codes: tuple[int, ...] = (2,)
+    """Exit codes after which the job is not started again."""
+    hang: Duration | None = None
+    """Time without a line of output after which the ranks count as hung, such as `30m`."""
+    bad_host_failures: int = Field(default=3, ge=1)
+    """Number of failures in a row that begin on one host, after which the host is not used."""
+    bad_host_time: Duration = 3600.0
+    """Time for which such a host is not used."""
+    host_wait: Duration = 60.0
+    """Time for which the job waits for a replacement of a lost host before it shrinks."""
+    lost: Duration = 600.0
+    """Time for which fewer than the least number of hosts may be there."""
+
+
+class Data(Model):
+    """Data that is brought to every host before the start."""
+
+    source: str
+    """URL of a file or folder: a local path, `s3://`, `oss://` or `hdfs://` (fsspec)."""
+    path: str
+    """Path on the host, relative to the folder of the code."""

@@ -1,0 +1,128 @@
+"""Reading job descriptions: YAML files, with values that the command line overrides."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import yaml
+from pydantic import ValidationError
+
+from slipstream.cluster.spec.job_spec import JobSpec
+from slipstream.errors import UsageError
+
+_FLOAT = "tag:yaml.org,2002:float"
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML in which 2:4 is a text, and not the number 124 of base 60."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [pair for pair in pairs if pair[0] not in ("tag:yaml.org,2002:int", _FLOAT)]
+    for first, pairs in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_Loader.add_implicit_resolver(  # pyright: ignore[reportUnknownMemberType]
+    "tag:yaml.org,2002:int", re.compile(r"[-+]?[0-9]+$"), list("-+0123456789")
+)
+_Loader.add_implicit_resolver(  # pyright: ignore[reportUnknownMemberType]
+    _FLOAT,
+    re.compile(r"[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))(?:[eE][-+]?[0-9]+)?$"),
+    list("-+.0123456789"),
+)
+
+
+def _load(text: str) -> Any:
+    return yaml.load(text, _Loader)
+
+
+def read_job(path: Path, overrides: Sequence[str] = ()) -> JobSpec:
+    """Return the job of a YAML file.
+
+    Args:
+        path: Path of the file; its name is the name of the job, unless the file has one.
+        overrides: Assignments such as "hosts=2:4" or "retry.max_restarts=5", whose values are YAML
+            (default none).
+
+    Raises:
+        UsageError: the file cannot be read, or has a field or a value that is not allowed; the
+            message names each of them.
+    """
+    try:
+        fields = _load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"the job file {path} cannot be read: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UsageError(f"the job file {path} is no YAML: {error}") from error
+    if not isinstance(fields, dict):
+        raise UsageError(f"the job file {path} has no fields; allowed: lines such as name: train")
+    fields = cast("dict[str, Any]", fields)
+    fields.setdefault("name", name_of(path.stem))
+    for assignment in overrides:
+        _override(fields, assignment)
+    return check_job(fields, str(path))
+
+
+def check_job(fields: Mapping[str, Any], source: str) -> JobSpec:
+    """Return the job with some fields.
+
+    Args:
+        fields: Fields of the job.
+        source: Name of the source of the fields, for the message.
+
+    Raises:
+        UsageError: a field or a value is not allowed; the message names each of them.
+    """
+    try:
+        return JobSpec.model_validate(fields)
+    except ValidationError as error:
+        problems = "; ".join(_problem(detail) for detail in error.errors())
+        raise UsageError(f"{source}: {problems}") from error
+
+
+def name_of(text: str) -> str:
+    """Return a text as a name: with lower-case letters, digits and hyphens only."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:40].strip("-") or "job"
+
+
+def _override(fields: dict[str, Any], assignment: str) -> None:
+    name, is_given, text = assignment.partition("=")
+    if not is_given or not name:
+        raise UsageError(f"--set is {assignment!r}; allowed: FIELD=VALUE, such as hosts=2:4")
+    *folders, last = name.split(".")
+    table: dict[str, Any] = fields
+    for folder in folders:
+        inner = table.setdefault(folder, {})
+        if not isinstance(inner, dict):
+            raise UsageError(f"--set is {assignment!r}, but {folder} has no fields")
+        table = cast("dict[str, Any]", inner)
+    try:
+        table[last] = _load(text)
+    except yaml.YAMLError as error:
+        raise UsageError(f"--set is {assignment!r}, whose value is no YAML: {error}") from error
+
+
+def _problem(detail: Any) -> str:
+    place = ".".join(str(part) for part in detail["loc"]) or "the job"
+    received = "" if detail["type"] == "missing" else f" is {_short(detail['input'])}"
+    if detail["type"] == "extra_forbidden":
+        allowed = ", ".join(_fields_at(detail["loc"][:-1]))
+        return f"there is no field {place}; allowed: {allowed}"
+    return f"{place}{received}: {detail['msg'].removeprefix('Value error, ')}"
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _fields_at(location: Sequence[Any]) -> list[str]:
+    model: Any = JobSpec
+    for name in location:
+        fields = getattr(model, "model_fields", {})
+        if name not in fields:
+            return ["those of docs/job-file.md"]
+        model = fields[name].annotation
+    return sorted(getattr(model, "model_fields", {}))
