@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from slipstream.cli.cluster.run_job import is_job_file, run_job
 from slipstream.cli.options import OUTPUT
 from slipstream.cli.output import remark, written
 from slipstream.cli.run_hosts import HostArguments, choose_elastic_options, choose_hosts
@@ -20,10 +21,10 @@ from slipstream.processor import num_gpus
 from slipstream.units import parse_duration
 
 if TYPE_CHECKING:
-    from slipstream.cluster.launch import Host, Job
-    from slipstream.cluster.launch.display import JsonDisplay, OutputMode, TerminalDisplay
     from slipstream.cluster.elastic import ElasticOptions
     from slipstream.cluster.elastic.listeners import ElasticDisplay
+    from slipstream.cluster.launch import Host, Job
+    from slipstream.cluster.launch.display import JsonDisplay, OutputMode, TerminalDisplay
     from slipstream.cluster.launch.labels import Labels
     from slipstream.cluster.launch.launcher import Display
 
@@ -290,6 +291,8 @@ def run(
     ] = False,
 ) -> None:
     """Start the ranks of a program on this host or on other hosts."""
+    if is_job_file(program):
+        raise typer.Exit(run_job(Path(program[0]), program[1:], as_json=as_json))
     from slipstream.cluster.launch import Job
     from slipstream.settings import without_elastic_part
 

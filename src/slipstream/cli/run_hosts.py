@@ -10,8 +10,8 @@ from slipstream.errors import UsageError
 from slipstream.units import parse_duration
 
 if TYPE_CHECKING:
-    from slipstream.cluster.launch import Host
     from slipstream.cluster.elastic import ElasticOptions, HostRules
+    from slipstream.cluster.launch import Host
 
 DEFAULT_WAIT = "10m"
 DEFAULT_POLL = "1s"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from slipstream.cluster.head.encryption import server_context
 from slipstream.cluster.head.journal import Journal
-from slipstream.cluster.head.placement import JOURNAL, Placement, read_placement
+from slipstream.cluster.head.placement import ENDED, JOURNAL, Placement, read_placement
 from slipstream.cluster.head.supervisor import Result, Supervisor
 from slipstream.cluster.head.switchboard import Switchboard
 from slipstream.errors import SlipstreamError
@@ -30,6 +30,8 @@ def main() -> int:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return BUSY_CODE
+    os.ftruncate(lock, 0)
+    os.write(lock, str(os.getpid()).encode())
     journal = Journal(folder / JOURNAL)
     try:
         result = _supervise(placement, folder, journal)
@@ -37,6 +39,7 @@ def main() -> int:
         result = Result("failed", 1, str(error))
     journal.state(result.state, result.reason, exit_code=result.exit_code)
     journal.close()
+    (folder / ENDED).touch()
     return result.exit_code
 
 

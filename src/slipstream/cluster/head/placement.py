@@ -13,6 +13,7 @@ from slipstream.errors import ConfigError
 
 FILE_NAME = "placement.json"
 JOURNAL = "journal.jsonl"
+ENDED = "ended"  # file that the head writes after the last entry of the journal
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

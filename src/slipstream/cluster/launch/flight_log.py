@@ -155,7 +155,8 @@ class FlightLog:
         """The folder, relative to the working directory if it lies in there."""
         here = Path.cwd()
         folder = self._folder
-        return folder.relative_to(here) if folder.is_relative_to(here) else folder
+        is_inside = here != Path("/") and folder.is_relative_to(here)
+        return folder.relative_to(here) if is_inside else folder
 
     def _is_by_launcher(self, status: int, seconds: float) -> bool:
         """Return whether the launcher ended the rank; SIGKILL comes only after the grace period."""

@@ -1,0 +1,1 @@
+"""`slipstream cluster`: runs, their machines, and what they cost."""

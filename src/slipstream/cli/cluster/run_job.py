@@ -1,0 +1,100 @@
+"""`slipstream run job.yaml`: run the job of a file on any engine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from slipstream.cli.cluster.view import JsonView, TerminalView
+from slipstream.errors import UsageError
+
+SUFFIXES = (".yaml", ".yml")
+
+
+def is_job_file(program: Sequence[str]) -> bool:
+    """Return whether the program of `slipstream run` is a job file."""
+    return program[0].endswith(SUFFIXES)
+
+
+def run_job(path: Path, arguments: Sequence[str], *, as_json: bool = False) -> int:
+    """Run the job of a file; return its exit code.
+
+    Args:
+        path: Path of the job file.
+        arguments: Arguments after it on the command line.
+        as_json: Whether events are printed as JSON (default False).
+    """
+    command = typer.main.get_command(_make_app(path, as_json))
+    return int(command.main(list(arguments), f"slipstream run {path}", standalone_mode=False) or 0)
+
+
+def _make_app(path: Path, printed_as_json: bool) -> typer.Typer:
+    app = typer.Typer(add_completion=False)
+
+    @app.command()
+    def job(  # pyright: ignore[reportUnusedFunction]
+        on: Annotated[
+            str | None, typer.Option(metavar="ENGINE", help="Engine in place of the job's own.")
+        ] = None,
+        name: Annotated[str | None, typer.Option(metavar="NAME", help="Name of the run.")] = None,
+        assignments: Annotated[
+            list[str] | None,
+            typer.Option(
+                "--set",
+                metavar="FIELD=VALUE",
+                help="Value of a field of the job, such as hosts=2:4; may be repeated.",
+            ),
+        ] = None,
+        detach: Annotated[
+            bool, typer.Option("--detach", help="Return when the job has started.")
+        ] = False,
+        as_json: Annotated[
+            bool, typer.Option("--json", help="Print one JSON event per line.")
+        ] = False,
+    ) -> int:
+        """Run the job of a file; a run that goes on under its name is followed again."""
+        overrides = list(assignments or [])
+        overrides += [f"on={on}"] if on else []
+        overrides += [f"name={name}"] if name else []
+        return _run(path, overrides, detach=detach, as_json=as_json or printed_as_json)
+
+    return app
+
+
+def _run(path: Path, overrides: list[str], *, detach: bool, as_json: bool) -> int:
+    from slipstream.cluster.control.controller import Controller
+    from slipstream.cluster.control.plan import make_plan
+    from slipstream.cluster.engines.choice import make_engine
+    from slipstream.cluster.records import RunLog, Store
+    from slipstream.cluster.spec import read_job
+    from slipstream.settings import home_folder
+
+    spec = read_job(path, overrides)
+    view = JsonView() if as_json else TerminalView()
+    engine = make_engine(spec.on)
+    home = home_folder()
+    log = RunLog(Store(home))
+    base = path.absolute().parent
+    fields = spec.model_dump(mode="json")
+    deadline_at = None if spec.deadline is None else time.time() + spec.deadline
+    facts = {"base": str(base)}
+    record, is_new = log.begin(
+        name=spec.name, engine=spec.on, spec=fields, deadline_at=deadline_at, facts=facts
+    )
+    if not is_new:
+        view.note(f"the run {spec.name} goes on ({record.state}); it is followed from here")
+    try:
+        plan = make_plan(record, spec, base, home)
+    except UsageError as error:
+        log.set_state(record.number, "failed", str(error), 2)
+        raise
+    controller = Controller(log, engine, plan, view)
+    controller.start()
+    if detach:
+        view.note(f"the run goes on; follow it: slipstream cluster attach {spec.name}")
+        return 0
+    return controller.follow()

@@ -1,0 +1,237 @@
+"""The controller of a run. Each step can be taken again, so a killed one is just called again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from slipstream.cluster.control.plan import RunPlan, forget_keys
+from slipstream.cluster.control.stages import Stages
+from slipstream.cluster.engines.protocol import Engine
+from slipstream.cluster.head.journal import parse_journal
+from slipstream.cluster.records import RunLog
+from slipstream.cluster.records.states import END_STATES, RUN_STATES
+from slipstream.errors import PeerError, SlipstreamError
+
+READ_SECONDS = 1.0
+# Time without a word of the journal after which the engine is asked for the head, and
+# time for which its host may be out of reach before another host gets the head. Chosen by hand.
+QUIET_SECONDS = 5.0
+UNREACHABLE_SECONDS = 20.0
+REPLACE_SECONDS = 5.0
+MAX_HEADS = 5
+CANCELLED_CODE = 130
+
+
+class RunView(Protocol):
+    """The interface of what shows a run to a person or a program."""
+
+    def stage(self, name: str, host: str, seconds: float | None) -> None:
+        """Receive that a stage has begun (None), or that it took some seconds."""
+
+    def entry(self, entry: Mapping[str, Any]) -> None:
+        """Receive an entry of the journal."""
+
+    def note(self, text: str) -> None:
+        """Receive a remark."""
+
+
+class Controller:
+    """The controller of one run.
+
+    Args:
+        log: Records of runs.
+        engine: Engine of the run.
+        plan: The run.
+        view: View that shows the run.
+    """
+
+    def __init__(self, log: RunLog, engine: Engine, plan: RunPlan, view: RunView) -> None:
+        self._log = log
+        self._engine = engine
+        self._plan = plan
+        self._view = view
+        self._stages = Stages(log, plan.record.number, view)
+        self._result: Mapping[str, Any] | None = None
+        self._num_heads = 1
+        self._gone: dict[str, float] = {}
+
+    def start(self) -> None:
+        """Bring the run to the point at which its head runs; do nothing if it was there already.
+
+        Raises:
+            SlipstreamError: a step has failed; then everything was given back.
+        """
+        try:
+            self._engine.check(self._plan)
+            if not self._is_past("starting"):
+                self._set_state("preparing")
+                self._engine.prepare(self._plan, self._stages)
+                self._set_state("starting")
+            if not self._is_past("running"):
+                with self._stages.stage("start"):
+                    self._engine.submit(self._plan)
+                self._set_state("running")
+        except SlipstreamError as error:
+            self._fail(str(error))
+            raise
+
+    def follow(self) -> int:
+        """Follow the run to its end, collect the outputs and give everything back.
+
+        The first Ctrl-C ends the job; the second one leaves it running.
+
+        Returns:
+            The exit code of the job.
+        """
+        try:
+            self._follow_journal()
+        except KeyboardInterrupt:
+            self._view.note("the job is ended; Ctrl-C again leaves it alone")
+            self._engine.cancel(self._plan)
+            self._follow_journal()
+        except SlipstreamError as error:
+            self._fail(str(error))
+            raise
+        assert self._result is not None
+        return self._finish(self._result)
+
+    def cancel(self) -> int:
+        """End the job and give everything back; return the exit code of the job."""
+        try:
+            self._engine.cancel(self._plan)
+            self._follow_journal()
+        except PeerError as error:
+            self._view.note(str(error))
+        return self._finish(self._result or {"state": "cancelled", "exit_code": CANCELLED_CODE})
+
+    # ---- the journal ----
+
+    def _follow_journal(self) -> None:
+        position = self._read_position()
+        last_word = time.monotonic()
+        while self._result is None:
+            try:
+                part = self._engine.read_journal(self._plan, position, READ_SECONDS)
+            except PeerError as error:
+                self._mind_silence(last_word, str(error))
+                time.sleep(READ_SECONDS)
+                continue
+            if part.text:
+                last_word = time.monotonic()
+                for entry in parse_journal(part.text):
+                    self._take(entry)
+                position = part.position
+                self._write_position(position)
+            else:
+                last_word = self._mind_silence(last_word, "")
+            self._replace_lost()
+
+    def _take(self, entry: Mapping[str, Any]) -> None:
+        self._view.entry(entry)
+        match entry.get("event"):
+            case "state":
+                state, text = str(entry["state"]), str(entry.get("text", ""))
+                if state in END_STATES:
+                    self._result = entry
+                self._log.note(self._plan.record.number, "job", f"{state}: {text}".rstrip(": "))
+            case "host":
+                self._take_host(str(entry["name"]), is_there=bool(entry["is_there"]))
+            case "finished" if entry.get("failure"):
+                failure = entry["failure"]
+                text = f"{failure['host']}: {failure['reason']}"
+                self._log.note(self._plan.record.number, "failure", text)
+            case _:
+                pass
+
+    def _mind_silence(self, last_word: float, problem: str) -> float:
+        """Look after a head that says nothing; return the time of the last sign of life."""
+        silent = time.monotonic() - last_word
+        if silent < QUIET_SECONDS:
+            return last_word
+        state = self._engine.head_state(self._plan)
+        if state == "running":
+            return time.monotonic()
+        if state == "ended":
+            return last_word - READ_SECONDS if self._ended_without_result(silent) else last_word
+        if state == "unreachable" and silent < UNREACHABLE_SECONDS:
+            return last_word
+        self._restart_head(problem or f"the head is {state}")
+        return time.monotonic()
+
+    def _ended_without_result(self, silent: float) -> bool:
+        """Take a head that has ended, but whose journal has no result, as failed after a while."""
+        if silent > UNREACHABLE_SECONDS:
+            self._result = {"state": "failed", "exit_code": 1, "text": "the journal has no result"}
+        return True
+
+    def _restart_head(self, reason: str) -> None:
+        if self._num_heads >= MAX_HEADS:
+            raise PeerError(f"the head was lost {self._num_heads} times; the last time: {reason}")
+        self._num_heads += 1
+        self._view.note(f"{reason}: another head is started")
+        self._log.note(self._plan.record.number, "head", reason)
+        self._engine.restart_head(self._plan)
+
+    # ---- hosts ----
+
+    def _take_host(self, name: str, *, is_there: bool) -> None:
+        self._log.note(
+            self._plan.record.number, "host", f"{name} has {'come' if is_there else 'gone'}"
+        )
+        if is_there:
+            self._gone.pop(name, None)
+        else:
+            self._gone[name] = time.monotonic()
+
+    def _replace_lost(self) -> None:
+        """Replace the hosts that have been gone for a while; each is tried once."""
+        now = time.monotonic()
+        lost = [name for name, since in self._gone.items() if now - since >= REPLACE_SECONDS]
+        if lost and self._result is None:
+            for name in lost:
+                del self._gone[name]
+            self._engine.replace_hosts(self._plan, lost, self._stages)
+
+    # ---- the end ----
+
+    def _finish(self, result: Mapping[str, Any]) -> int:
+        plan = self._plan
+        if plan.spec.outputs:
+            self._set_state("collecting")
+            try:
+                with self._stages.stage("outputs"):
+                    self._engine.fetch(plan, plan.spec.outputs, plan.code_folder)
+            except SlipstreamError as error:
+                self._view.note(f"the outputs cannot be brought back: {error}")
+                self._log.note(plan.record.number, "failure", str(error))
+        self._set_state("releasing")
+        self._engine.release(plan)
+        forget_keys(plan)
+        self._set_state(result["state"], str(result.get("text", "")), int(result["exit_code"]))
+        return int(result["exit_code"])
+
+    def _fail(self, reason: str) -> None:
+        """Give back what exists of a run whose start has failed."""
+        self._set_state("releasing")
+        self._engine.release(self._plan)
+        forget_keys(self._plan)
+        self._set_state("failed", reason, 1)
+
+    def _set_state(self, state: str, message: str = "", exit_code: int | None = None) -> None:
+        self._log.set_state(self._plan.record.number, state, message, exit_code)
+
+    def _is_past(self, state: str) -> bool:
+        now = self._log.find(f"#{self._plan.record.number}").state
+        return RUN_STATES.index(now) >= RUN_STATES.index(state)
+
+    def _read_position(self) -> str:
+        path = self._plan.folder / "position"
+        return path.read_text() if path.exists() else ""
+
+    def _write_position(self, position: str) -> None:
+        path = self._plan.folder / "position"
+        temporary = path.with_suffix(".new")
+        temporary.write_text(position)
+        temporary.replace(path)

@@ -1,0 +1,179 @@
+"""The plan of one run: its description, its identifiers, and its secrets."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from slipstream.cluster.control.certificate import make_certificate
+from slipstream.cluster.head.placement import Placement, RetryRules
+from slipstream.cluster.records import RunRecord
+from slipstream.cluster.spec import JobSpec
+from slipstream.errors import UsageError
+
+CHECKPOINT_VARIABLE = "SLIPSTREAM_CHECKPOINT"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunPlan:
+    """A run, as engines see it.
+
+    Args:
+        record: Record of the run in the store.
+        spec: Description of the job.
+        base: Folder of the job file on this machine, to which its paths are relative.
+        home: Folder of the records on this machine.
+        certificate: Certificate of the run in PEM format.
+        private_key: Its private key in PEM format.
+        job_key: Key that the ranks of the job share.
+        secret_variables: Values of the secret environment variables.
+    """
+
+    record: RunRecord
+    spec: JobSpec
+    base: Path
+    home: Path
+    certificate: str
+    private_key: str
+    job_key: str
+    secret_variables: Mapping[str, str]
+
+    @property
+    def run(self) -> str:
+        """Identifier of the run: the name and the number of its record."""
+        return f"{self.record.name}-{self.record.number}"
+
+    @property
+    def folder(self) -> Path:
+        """Folder of the run on this machine."""
+        return self.home / "runs" / self.run
+
+    @property
+    def code_folder(self) -> Path:
+        """Folder on this machine with the files of the job."""
+        return (self.base / self.spec.code.folder).resolve()
+
+    def placement(
+        self,
+        *,
+        cwd: str,
+        hosts: tuple[str, ...],
+        python: str,
+        heads: tuple[str, ...] = (),
+        head_port: int = 0,
+    ) -> Placement:
+        """Return the placement of the run.
+
+        Args:
+            cwd: Absolute path of the working directory on every host.
+            hosts: Names of the hosts.
+            python: Path of Python on every host.
+            heads: Addresses of the head's host (default none: the ranks run on its own host).
+            head_port: Port of the head (default 0).
+        """
+        spec, rules = self.spec, self.spec.retry
+        checkpoint = {CHECKPOINT_VARIABLE: spec.checkpoint} if spec.checkpoint else {}
+        return Placement(
+            run=self.run,
+            program=spec.command,
+            module=spec.module,
+            cwd=cwd,
+            hosts=hosts,
+            min_hosts=spec.hosts.min,
+            max_hosts=spec.hosts.max,
+            processes=0 if spec.processes == "gpu" else spec.processes,
+            python=python,
+            environ={
+                **spec.env,
+                **checkpoint,
+                **self.secret_variables,
+                "SLIPSTREAM_JOB_KEY": self.job_key,
+            },
+            heads=heads,
+            head_port=head_port,
+            certificate=self.certificate,
+            private_key=self.private_key,
+            retry=RetryRules(
+                max_restarts=rules.max_restarts,
+                scope=rules.scope,
+                backoff_seconds=rules.backoff,
+                permanent_codes=rules.permanent_codes,
+                silence_seconds=rules.hang or 0.0,
+                bad_host_failures=rules.bad_host_failures,
+                bad_host_seconds=rules.bad_host_time,
+            ),
+            deadline_at=self.record.deadline_at,
+            host_wait_seconds=rules.host_wait,
+            lost_seconds=rules.lost,
+        )
+
+
+def make_plan(record: RunRecord, spec: JobSpec, base: Path, home: Path) -> RunPlan:
+    """Return the plan of a run; its keys are drawn at the first call and kept in a secret folder.
+
+    Args:
+        record: Record of the run.
+        spec: Description of the job.
+        base: Folder of the job file.
+        home: Folder of the records on this machine.
+
+    Raises:
+        UsageError: a secret variable is not set on this machine.
+    """
+    keys = _load_keys(home / "keys" / f"{record.name}-{record.number}")
+    return RunPlan(
+        record=record,
+        spec=spec,
+        base=base,
+        home=home,
+        certificate=keys["certificate"],
+        private_key=keys["private_key"],
+        job_key=keys["job_key"],
+        secret_variables=secret_variables(spec, os.environ),
+    )
+
+
+def secret_variables(spec: JobSpec, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the values of the secret variables of a job.
+
+    Args:
+        spec: Description of the job.
+        environ: Environment variables of this process.
+
+    Raises:
+        UsageError: one of them is not set.
+    """
+    missing = [name for name in spec.secrets if name not in environ]
+    if missing:
+        raise UsageError(
+            f"the job needs the secret variables {', '.join(missing)}, which are not set here; set"
+            " them, or take them out of the field secrets"
+        )
+    return {name: environ[name] for name in spec.secrets}
+
+
+def _load_keys(folder: Path) -> dict[str, str]:
+    """Return the keys in a folder; all of them are drawn before the first of them is used."""
+    names = ("certificate", "private_key", "job_key")
+    if not (folder / "job_key").exists():
+        certificate, private_key = make_certificate(folder.name)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for name, text in zip(
+            names, (certificate, private_key, secrets.token_hex(32)), strict=True
+        ):
+            path = folder / name
+            path.touch(mode=0o600)
+            path.write_text(text)
+    return {name: (folder / name).read_text() for name in names}
+
+
+def forget_keys(plan: RunPlan) -> None:
+    """Delete the keys of a run that has ended."""
+    folder = plan.home / "keys" / plan.run
+    for name in ("job_key", "private_key", "certificate"):
+        (folder / name).unlink(missing_ok=True)
+    if folder.exists():
+        folder.rmdir()

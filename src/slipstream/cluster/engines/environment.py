@@ -1,0 +1,103 @@
+"""The Python environment of a run on a host: made once for each list of packages, then cached."""
+
+from __future__ import annotations
+
+import hashlib
+import shlex
+from pathlib import Path
+
+from slipstream.cluster.engines.probe import HostFacts
+from slipstream.cluster.engines.ssh_host import SshHost
+from slipstream.cluster.own_wheel import build_own_wheel
+from slipstream.cluster.spec import JobSpec
+from slipstream.errors import UsageError
+
+INSTALL_SECONDS = 1800.0
+
+# Only one run makes an environment at a time; the file `done` is written last.
+_SCRIPT = """\
+set -e
+folder={folder}
+mkdir -p "$folder"
+exec 9> "$folder.lock"
+flock 9
+test ! -e "$folder/done" || exit 0
+rm -rf "$folder"
+{python} -m venv "$folder"
+"$folder/bin/python" -m pip install --disable-pip-version-check -q {arguments}
+touch "$folder/done"
+"""
+
+
+def make_environment(host: SshHost, facts: HostFacts, spec: JobSpec, base: Path) -> str:
+    """Make the environment of a job on a host; return the path of its Python.
+
+    Args:
+        host: Host that gets the environment.
+        facts: What the host has.
+        spec: Job that will run there.
+        base: Folder of the job file.
+
+    Raises:
+        UsageError: the requirements file cannot be read.
+        CommandFailedError: pip failed.
+    """
+    if spec.software.environment == "existing":
+        return spec.software.python
+    wheel = build_own_wheel(facts.python[:2], facts.machine)
+    folder = f"{facts.home}/envs/{_digest(spec, base, wheel, facts)}"
+    check = f"test -e {shlex.quote(folder)}/done && echo yes || true"
+    if host.run(check, what="looking for the environment").strip() != "yes":
+        _install(host, facts, spec, base, wheel, folder)
+    return f"{folder}/bin/python"
+
+
+def _install(
+    host: SshHost, facts: HostFacts, spec: JobSpec, base: Path, wheel: Path, folder: str
+) -> None:
+    files = f"{folder}.files"
+    host.run(f"mkdir -p {shlex.quote(files)}", what="making the environment")
+    host.upload(wheel.parent, f"{files}/own")
+    arguments = [f"{files}/own/{wheel.name}", *spec.software.packages]
+    requirements = _requirements(spec, base)
+    if requirements:
+        path = f"{files}/requirements.txt"
+        host.run(f"cat > {shlex.quote(path)}", what="writing requirements", text=requirements)
+        arguments += ["-r", path]
+    if spec.software.wheels:
+        host.upload(base / spec.software.wheels, f"{files}/wheels")
+        arguments += ["--no-index", "--find-links", f"{files}/wheels"]
+    elif spec.software.index:
+        arguments += ["--index-url", spec.software.index]
+    script = _SCRIPT.format(
+        folder=shlex.quote(folder),
+        python=shlex.quote(spec.software.python),
+        arguments=shlex.join(arguments),
+    )
+    host.run(script, what="installing packages", seconds=INSTALL_SECONDS)
+
+
+def _requirements(spec: JobSpec, base: Path) -> str:
+    if not spec.software.requirements:
+        return ""
+    path = base / spec.software.requirements
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UsageError(
+            f"software.requirements is {str(path)!r}, which cannot be read: {error.strerror}"
+        ) from error
+
+
+def _digest(spec: JobSpec, base: Path, wheel: Path, facts: HostFacts) -> str:
+    """Return the name of the environment: two jobs share one if they install the same."""
+    parts = (
+        spec.software.python,
+        str(facts.python),
+        *spec.software.packages,
+        _requirements(spec, base),
+        spec.software.index,
+        spec.software.wheels,
+        hashlib.sha256(wheel.read_bytes()).hexdigest(),
+    )
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]

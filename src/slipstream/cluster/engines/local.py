@@ -1,0 +1,125 @@
+"""The engine of this host: the head is a process of its own, which outlives the client."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from slipstream.cluster.control.plan import RunPlan
+from slipstream.cluster.engines.protocol import HeadState, JournalPart, Progress
+from slipstream.cluster.head.placement import FILE_NAME, JOURNAL
+from slipstream.cluster.outside import outside
+from slipstream.errors import UsageError
+from slipstream.settings import absolute_module_path
+
+LOOK_SECONDS = 0.02
+
+
+class LocalEngine:
+    """The engine of this host; a run has its files where they are."""
+
+    name = "local"
+
+    def check(self, plan: RunPlan) -> None:
+        """Refuse several hosts, and software that only other hosts get."""
+        if plan.spec.hosts.max > 1:
+            raise UsageError(
+                f"hosts is {plan.spec.hosts.max}, but the engine is local; allowed: 1, or another"
+                " engine, such as --on ssh"
+            )
+        if plan.spec.code.git:
+            raise UsageError("code.git needs another engine; on this host, code.folder is used")
+
+    def prepare(self, plan: RunPlan, progress: Progress) -> None:
+        """Make the folder of the run."""
+        del progress
+        plan.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def submit(self, plan: RunPlan) -> None:
+        """Start the head, unless it runs or has run."""
+        if self.head_state(plan) in ("running", "ended"):
+            return
+        placement = plan.placement(
+            cwd=str(plan.code_folder), hosts=("localhost",), python=sys.executable
+        )
+        placement.write(plan.folder)
+        with outside("local start"), (plan.folder / "head.log").open("ab") as log:
+            head = subprocess.Popen(
+                [sys.executable, "-m", "slipstream.cluster.head", str(plan.folder)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd="/",
+                env=absolute_module_path(os.environ),
+                start_new_session=True,
+            )
+        while not self._holds_lock(plan) and head.poll() is None:
+            time.sleep(LOOK_SECONDS)
+
+    def read_journal(self, plan: RunPlan, position: str, seconds: float) -> JournalPart:
+        """Return new complete lines of the journal file."""
+        path = plan.folder / JOURNAL
+        offset = int(position or 0)
+        until = time.monotonic() + seconds
+        while True:
+            data = b""
+            if path.exists():
+                with path.open("rb") as file:
+                    file.seek(offset)
+                    data = file.read()
+            data = data[: data.rfind(b"\n") + 1]
+            if data or time.monotonic() >= until:
+                return JournalPart(
+                    text=data.decode(errors="replace"), position=str(offset + len(data))
+                )
+            time.sleep(LOOK_SECONDS)
+
+    def head_state(self, plan: RunPlan) -> HeadState:
+        """Return whether the head holds the lock of its folder."""
+        if self._holds_lock(plan):
+            return "running"
+        return "ended" if (plan.folder / "ended").exists() else "absent"
+
+    def cancel(self, plan: RunPlan) -> None:
+        """Send SIGTERM to the head."""
+        if self._holds_lock(plan):
+            with outside("local signal"):
+                os.kill(int((plan.folder / "head.lock").read_text()), signal.SIGTERM)
+
+    def fetch(self, plan: RunPlan, patterns: Sequence[str], folder: Path) -> None:
+        """Do nothing: the outputs are on this host already."""
+
+    def release(self, plan: RunPlan) -> None:
+        """Kill a head that still runs, and delete the secrets."""
+        self.cancel(plan)
+        while self._holds_lock(plan):
+            time.sleep(LOOK_SECONDS)
+        (plan.folder / FILE_NAME).unlink(missing_ok=True)
+
+    def restart_head(self, plan: RunPlan) -> None:
+        """Start the head again."""
+        self.submit(plan)
+
+    def replace_hosts(
+        self, plan: RunPlan, lost: Sequence[str], progress: Progress
+    ) -> Sequence[str]:
+        """Return no host: this host cannot be replaced."""
+        del plan, lost, progress
+        return ()
+
+    def _holds_lock(self, plan: RunPlan) -> bool:
+        path = plan.folder / "head.lock"
+        if not path.exists():
+            return False
+        with path.open("rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+        return False

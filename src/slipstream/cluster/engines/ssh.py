@@ -1,0 +1,415 @@
+"""The engine of hosts that ssh reaches: the host daemon runs in a tmux session on each of them."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from slipstream.cluster.control.plan import RunPlan
+from slipstream.cluster.engines.environment import make_environment
+from slipstream.cluster.engines.journal_stream import JournalStream
+from slipstream.cluster.engines.probe import HostFacts, probe, shortcomings
+from slipstream.cluster.engines.protocol import HeadState, JournalPart, Progress
+from slipstream.cluster.engines.ssh_host import CommandFailedError, SshHost
+from slipstream.cluster.head.placement import ENDED, FILE_NAME, JOURNAL
+from slipstream.errors import ConfigError, PeerError, UsageError
+
+NUM_THREADS = 16
+SETUP_SECONDS = 3600.0
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class _Layout:
+    """Where a run is on its hosts; it is kept in a file, so that every client knows the same.
+
+    Attributes:
+        home: Absolute path of the folder for runs and environments, the same on every host.
+        python: Path of Python on every host.
+        hosts: Names of the hosts in the run, in the order of their ranks.
+        spares: Names of further hosts.
+        head: Name of the host with the head.
+        head_addresses: Addresses of this host.
+        head_port: Port of the head.
+    """
+
+    home: str = ""
+    python: str = ""
+    hosts: list[str] = field(default_factory=list[str])
+    spares: list[str] = field(default_factory=list[str])
+    head: str = ""
+    head_addresses: list[str] = field(default_factory=list[str])
+    head_port: int = 0
+
+
+class SshEngine:
+    """The engine of ssh hosts.
+
+    Args:
+        hosts: Function that returns the hosts of a run, spare ones included.
+    """
+
+    name = "ssh"
+
+    def __init__(self, hosts: Callable[[RunPlan], Sequence[SshHost]] | None = None) -> None:
+        self._hosts = hosts or hosts_of_spec
+        self._streams: dict[str, JournalStream] = {}
+
+    def check(self, plan: RunPlan) -> None:
+        """Refuse a job that names fewer hosts than it needs."""
+        listed = plan.spec.ssh.hosts
+        if self._hosts is hosts_of_spec and len(listed) < plan.spec.hosts.min:
+            raise UsageError(
+                f"ssh.hosts names {len(listed)} hosts, and the job needs {plan.spec.hosts.min};"
+                " name them in the job file, or with --set ssh.hosts=[a,b]"
+            )
+
+    # ---- preparation ----
+
+    def prepare(self, plan: RunPlan, progress: Progress) -> None:
+        """Check the hosts, and bring code, environment and data to each."""
+        layout = self._read_layout(plan)
+        if layout.hosts:
+            return
+        with progress.stage("look"):
+            facts = self._probe_all(plan, progress)
+        ready = self._prepare_hosts(plan, facts, progress)
+        names = list(ready)
+        layout.home = facts[names[0]].home
+        layout.python = ready[names[0]]
+        layout.hosts = names[: plan.spec.hosts.max]
+        layout.spares = names[plan.spec.hosts.max :]
+        self._place_head(plan, layout, layout.hosts[0])
+        self._write_layout(plan, layout)
+
+    def _probe_all(self, plan: RunPlan, progress: Progress) -> dict[str, HostFacts]:
+        """Return what each usable host has; remark on hosts that cannot be used."""
+        facts: dict[str, HostFacts] = {}
+        problems: list[Exception] = []
+
+        def look(host: SshHost) -> HostFacts | Exception:
+            try:
+                found = probe(host, plan.spec)
+            except (ConfigError, PeerError) as error:
+                return error
+            lacks = shortcomings(found, plan.spec)
+            return ConfigError(f"{host.name} lacks: {'; '.join(lacks)}") if lacks else found
+
+        hosts = self._hosts(plan)
+        for host, found in zip(hosts, _in_parallel(look, hosts), strict=True):
+            if isinstance(found, HostFacts):
+                facts[host.name] = found
+            else:
+                problems.append(found)
+                progress.note(str(found))
+        if len(facts) < plan.spec.hosts.min:
+            raise problems[0]
+        homes = {found.home for found in facts.values()}
+        if len(homes) > 1:
+            raise ConfigError(
+                f"the hosts have different folders for runs ({', '.join(sorted(homes))}); set"
+                " ssh.home to one absolute path"
+            )
+        return facts
+
+    def _prepare_hosts(
+        self, plan: RunPlan, facts: dict[str, HostFacts], progress: Progress
+    ) -> dict[str, str]:
+        """Prepare all hosts at the same time; return the path of Python on each."""
+
+        def prepare(host: SshHost) -> str:
+            return self._prepare_host(plan, host, facts[host.name], progress)
+
+        hosts = [host for host in self._hosts(plan) if host.name in facts]
+        paths = _in_parallel(prepare, hosts)
+        return {host.name: path for host, path in zip(hosts, paths, strict=True)}
+
+    def _prepare_host(
+        self, plan: RunPlan, host: SshHost, facts: HostFacts, progress: Progress
+    ) -> str:
+        folder = f"{facts.home}/runs/{plan.run}"
+        with progress.stage("files", host.name):
+            host.run(f"umask 077; mkdir -p {shlex.quote(folder)}/code", what="making folders")
+            self._bring_code(plan, host, folder)
+        with progress.stage("environment", host.name):
+            python = make_environment(host, facts, plan.spec, plan.base)
+        if plan.spec.data:
+            with progress.stage("data", host.name):
+                self._bring_data(plan, host, folder, python)
+        if plan.spec.software.setup:
+            with progress.stage("set-up", host.name):
+                self._run_setup(plan, host, folder, python)
+        return python
+
+    def _bring_code(self, plan: RunPlan, host: SshHost, folder: str) -> None:
+        code = plan.spec.code
+        if code.git:
+            script = (
+                f"cd {shlex.quote(folder)}/code && (test -d .git || git init -q) &&"
+                f" git fetch -q --depth 1 {shlex.quote(code.git)} {shlex.quote(code.commit)} &&"
+                " git checkout -q FETCH_HEAD"
+            )
+            host.run(script, what="fetching the repository", seconds=SETUP_SECONDS)
+        else:
+            host.upload(plan.code_folder, f"{folder}/code", code.exclude)
+
+    def _bring_data(self, plan: RunPlan, host: SshHost, folder: str, python: str) -> None:
+        for item in plan.spec.data:
+            target = f"{folder}/code/{item.path}"
+            if "://" not in item.source:
+                host.run(f"mkdir -p {shlex.quote(target)}", what="making a folder for data")
+                host.upload(plan.base / item.source, target)
+                continue
+            fetch = shlex.join([python, "-m", "slipstream.cluster.head.fetch", item.source, target])
+            host.run(fetch, what=f"fetching {item.source}", seconds=SETUP_SECONDS)
+
+    def _run_setup(self, plan: RunPlan, host: SshHost, folder: str, python: str) -> None:
+        quoted = shlex.quote(folder)
+        script = (
+            f"test -e {quoted}/setup.done && exit 0; cd {quoted}/code &&"
+            f" PATH={shlex.quote(str(Path(python).parent))}:$PATH sh -e -s"
+            f" && touch {quoted}/setup.done"
+        )
+        setup = plan.spec.software.setup
+        host.run(script, what="running software.setup", text=setup, seconds=SETUP_SECONDS)
+
+    # ---- head and host daemons ----
+
+    def _place_head(self, plan: RunPlan, layout: _Layout, name: str) -> None:
+        """Choose the host of the head, its addresses and a free port there."""
+        host = self._host(plan, name)
+        script = (
+            f"hostname -I; {shlex.quote(layout.python)} -c 'from slipstream.cluster.launch.ports"
+            " import find_free_port_pair as find; print(find())'"
+        )
+        addresses, port = host.run(script, what="choosing the head's port").splitlines()[-2:]
+        layout.head = name
+        layout.head_addresses = list(plan.spec.ssh.addresses) or addresses.split()
+        layout.head_port = int(port)
+
+    def submit(self, plan: RunPlan) -> None:
+        """Start the head and the host daemons in tmux, on the hosts where they do not run."""
+        layout = self._read_layout(plan)
+        self._start_on(plan, layout, layout.hosts, with_head=True)
+
+    def _start_on(
+        self, plan: RunPlan, layout: _Layout, names: Sequence[str], *, with_head: bool
+    ) -> list[str]:
+        """Start daemons on some hosts; return the names of the hosts that cannot be reached."""
+        text = plan.placement(
+            cwd=f"{layout.home}/runs/{plan.run}/code",
+            hosts=tuple(layout.hosts),
+            python=layout.python,
+            heads=tuple(layout.head_addresses),
+            head_port=layout.head_port,
+        ).as_text()
+
+        def start(name: str) -> str:
+            is_head = with_head and name == layout.head
+            try:
+                self._start(plan, layout, self._host(plan, name), text, is_head=is_head)
+            except PeerError:
+                if name == layout.head:
+                    raise
+                return name
+            return ""
+
+        return [name for name in _in_parallel(start, names) if name]
+
+    def _start(
+        self, plan: RunPlan, layout: _Layout, host: SshHost, placement: str, *, is_head: bool
+    ) -> None:
+        folder = f"{layout.home}/runs/{plan.run}"
+        session = f"slipstream-{plan.run}"
+        daemon = [layout.python, "-m", "slipstream.cluster.head.daemon", folder, host.name]
+        head = [layout.python, "-m", "slipstream.cluster.head", folder]
+        quoted = shlex.quote(folder)
+        lines = [
+            "set -e",
+            f"umask 077; mkdir -p {quoted}; cd {quoted}",
+            f"cat > {FILE_NAME}.new; mv {FILE_NAME}.new {FILE_NAME}",
+            # The server of tmux outlives this call; without setsid, systemd may end it.
+            _in_tmux(f"{session}-host", daemon, f"{folder}/daemon.log"),
+        ]
+        if is_head:
+            started = _in_tmux(f"{session}-head", head, f"{folder}/head.log")
+            lines.append(f"test -e {ENDED} || {{ {started}; }}")
+        host.run("\n".join(lines), what="starting the host daemon", text=placement)
+
+    # ---- while it runs ----
+
+    def read_journal(self, plan: RunPlan, position: str, seconds: float) -> JournalPart:
+        """Return new lines of the journal on the head's host."""
+        layout = self._read_layout(plan)
+        name, _, offset = position.rpartition("@")
+        if name != layout.head:
+            offset = "0"
+        stream = self._streams.get(layout.head)
+        if stream is None or stream.offset != int(offset):
+            self._close_streams()
+            path = f"{layout.home}/runs/{plan.run}/{JOURNAL}"
+            stream = JournalStream(self._host(plan, layout.head), path, int(offset))
+            self._streams[layout.head] = stream
+        text = stream.read(seconds)
+        return JournalPart(text=text, position=f"{layout.head}@{stream.offset}")
+
+    def head_state(self, plan: RunPlan) -> HeadState:
+        """Return whether the head runs, by its lock."""
+        layout = self._read_layout(plan)
+        folder = shlex.quote(f"{layout.home}/runs/{plan.run}")
+        script = (
+            f"cd {folder} 2>/dev/null || {{ echo absent; exit; }};"
+            " if test -e head.lock && ! flock -n head.lock true; then echo running;"
+            f" elif test -e {ENDED}; then echo ended; else echo absent; fi"
+        )
+        try:
+            answer = self._host(plan, layout.head).run(script, what="asking for the head")
+        except PeerError:
+            return "unreachable"
+        states: dict[str, HeadState] = {"running": "running", "ended": "ended"}
+        return states.get(answer.strip(), "absent")
+
+    def restart_head(self, plan: RunPlan) -> None:
+        """Start the head again, on the first host of the run that can be reached."""
+        layout = self._read_layout(plan)
+        self._close_streams()
+        last: PeerError | None = None
+        for name in [layout.head, *(name for name in layout.hosts if name != layout.head)]:
+            try:
+                if name != layout.head:
+                    self._place_head(plan, layout, name)
+                    self._write_layout(plan, layout)
+                self._start_on(plan, layout, layout.hosts, with_head=True)
+                return
+            except PeerError as error:
+                last = error
+        raise last or PeerError(f"the run {plan.run} has no host")
+
+    def cancel(self, plan: RunPlan) -> None:
+        """Send SIGTERM to the head."""
+        layout = self._read_layout(plan)
+        if not layout.head:
+            return
+        folder = shlex.quote(f"{layout.home}/runs/{plan.run}")
+        script = (
+            f"cd {folder} && test -e head.lock && ! flock -n head.lock true"
+            " && kill $(cat head.lock) || true"
+        )
+        self._host(plan, layout.head).run(script, what="ending the head")
+
+    def fetch(self, plan: RunPlan, patterns: Sequence[str], folder: Path) -> None:
+        """Copy the outputs of the head's host into the folder of the code."""
+        layout = self._read_layout(plan)
+        source = f"{layout.home}/runs/{plan.run}/code"
+        self._host(plan, layout.head).download(source, patterns, folder)
+
+    def replace_hosts(
+        self, plan: RunPlan, lost: Sequence[str], progress: Progress
+    ) -> Sequence[str]:
+        """Take spare hosts into the run; lost hosts become spare ones."""
+        layout = self._read_layout(plan)
+        spares = [name for name in layout.spares if name not in lost]
+        chosen = spares[: len(lost)]
+        unreachable = self._start_on(plan, layout, chosen, with_head=False)
+        added = [name for name in chosen if name not in unreachable]
+        for name in added:
+            progress.note(f"{name} takes the place of a lost host")
+        gone = list(lost)[: len(added)]
+        layout.hosts = [name for name in layout.hosts if name not in gone] + added
+        layout.spares = [name for name in layout.spares if name not in added] + gone
+        self._write_layout(plan, layout)
+        return added
+
+    def release(self, plan: RunPlan) -> None:
+        """End the tmux sessions of the run, and delete its secrets on the hosts."""
+        layout = self._read_layout(plan)
+        self._close_streams()
+
+        def clean(name: str) -> None:
+            host = self._host(plan, name)
+            folder = shlex.quote(f"{layout.home}/runs/{plan.run}")
+            session = f"slipstream-{plan.run}"
+            lines = [
+                *(
+                    f"tmux -L slipstream kill-session -t ={session}-{part} 2>/dev/null"
+                    for part in ("head", "host")
+                ),
+                f"cd {folder} 2>/dev/null && rm -f {FILE_NAME} certificate.pem key.pem",
+                "true",
+            ]
+            try:
+                host.run("\n".join(lines), what="cleaning up")
+            except (PeerError, CommandFailedError):
+                return  # its host daemon ends at the deadline, or when no head answers
+            finally:
+                host.disconnect()
+
+        _in_parallel(clean, [*layout.hosts, *layout.spares])
+
+    def shell(self, plan: RunPlan, name: str) -> list[str]:
+        """Return the command that opens a shell on a host of the run."""
+        host = self._host(plan, name or self._read_layout(plan).head)
+        argv = host.argv
+        return [argv[0], "-t", *argv[2:]]
+
+    def host_names(self, plan: RunPlan) -> list[str]:
+        """Return the names of the hosts of a run, spare ones last."""
+        layout = self._read_layout(plan)
+        return [*layout.hosts, *layout.spares]
+
+    # ---- the layout ----
+
+    def _host(self, plan: RunPlan, name: str) -> SshHost:
+        for host in self._hosts(plan):
+            if host.name == name:
+                return host
+        raise UsageError(f"the run {plan.run} has no host {name!r}")
+
+    def _read_layout(self, plan: RunPlan) -> _Layout:
+        path = plan.folder / "layout.json"
+        if not path.exists():
+            return _Layout()
+        fields: dict[str, Any] = json.loads(path.read_text())
+        return _Layout(**fields)
+
+    def _write_layout(self, plan: RunPlan, layout: _Layout) -> None:
+        plan.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path = plan.folder / "layout.json"
+        temporary = path.with_suffix(".new")
+        fields = {name: getattr(layout, name) for name in _Layout.__slots__}
+        temporary.write_text(json.dumps(fields, indent=1))
+        temporary.replace(path)
+
+    def _close_streams(self) -> None:
+        for stream in self._streams.values():
+            stream.close()
+        self._streams.clear()
+
+
+def hosts_of_spec(plan: RunPlan) -> list[SshHost]:
+    """Return the hosts that a job names."""
+    ssh = plan.spec.ssh
+    identity = (f"IdentityFile={ssh.identity}",) if ssh.identity else ()
+    options = (*ssh.options, *identity)
+    return [
+        SshHost(name=login.rpartition("@")[2], login=login, options=options) for login in ssh.hosts
+    ]
+
+
+def _in_tmux(session: str, command: Sequence[str], log: str) -> str:
+    """Return the shell command that starts a session unless there is one of that name."""
+    inner = f"exec {shlex.join(command)} >> {shlex.quote(log)} 2>&1"
+    tmux = "tmux -L slipstream"
+    start = shlex.join(["tmux", "-L", "slipstream", "new-session", "-d", "-s", session, inner])
+    return f"{tmux} has-session -t ={session} 2>/dev/null || {start}"
+
+
+def _in_parallel(call: Callable[[Any], T], items: Iterable[Any]) -> list[T]:
+    with ThreadPoolExecutor(NUM_THREADS) as pool:
+        return list(pool.map(call, items))
