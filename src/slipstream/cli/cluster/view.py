@@ -55,6 +55,13 @@ class TerminalView:
             case _:
                 pass
 
+    def restore(self, entry: Mapping[str, Any]) -> None:
+        """Take over the names of ranks from an entry that was shown before."""
+        if entry.get("hosts"):
+            self._show_state(entry)
+        elif entry.get("event") == "started" and "slot" in entry:
+            self.entry(entry)
+
     def _show_state(self, entry: Mapping[str, Any]) -> None:
         hosts, slots = entry.get("hosts", ()), entry.get("slots", ())
         if hosts:
@@ -81,6 +88,9 @@ class JsonView:
     def entry(self, entry: Mapping[str, Any]) -> None:
         """Print an entry."""
         print(json.dumps(dict(entry)), flush=True)
+
+    def restore(self, entry: Mapping[str, Any]) -> None:
+        """Print nothing again."""
 
 
 def _failure(fields: Mapping[str, Any]) -> Failure:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from slipstream.cluster.control.plan import RunPlan, forget_keys
+from slipstream.cluster.control.seen import SeenJournal
 from slipstream.cluster.control.stages import Stages
 from slipstream.cluster.engines.protocol import Engine
 from slipstream.cluster.head.journal import parse_journal
@@ -33,6 +34,9 @@ class RunView(Protocol):
     def entry(self, entry: Mapping[str, Any]) -> None:
         """Receive an entry of the journal."""
 
+    def restore(self, entry: Mapping[str, Any]) -> None:
+        """Take note of an entry that an earlier client has shown."""
+
     def note(self, text: str) -> None:
         """Receive a remark."""
 
@@ -52,6 +56,7 @@ class Controller:
         self._engine = engine
         self._plan = plan
         self._view = view
+        self._seen = SeenJournal(plan.folder)
         self._stages = Stages(log, plan.record.number, view)
         self._result: Mapping[str, Any] | None = None
         self._num_heads = 1
@@ -109,7 +114,7 @@ class Controller:
     # ---- the journal ----
 
     def _follow_journal(self) -> None:
-        position = self._read_position()
+        position = self._restore()
         last_word = time.monotonic()
         while self._result is None:
             try:
@@ -120,10 +125,10 @@ class Controller:
                 continue
             if part.text:
                 last_word = time.monotonic()
+                position = part.position
+                self._seen.append(part.text, position)
                 for entry in parse_journal(part.text):
                     self._take(entry)
-                position = part.position
-                self._write_position(position)
             else:
                 last_word = self._mind_silence(last_word, "")
             self._replace_lost()
@@ -226,12 +231,10 @@ class Controller:
         now = self._log.find(f"#{self._plan.record.number}").state
         return RUN_STATES.index(now) >= RUN_STATES.index(state)
 
-    def _read_position(self) -> str:
-        path = self._plan.folder / "position"
-        return path.read_text() if path.exists() else ""
-
-    def _write_position(self, position: str) -> None:
-        path = self._plan.folder / "position"
-        temporary = path.with_suffix(".new")
-        temporary.write_text(position)
-        temporary.replace(path)
+    def _restore(self) -> str:
+        """Take over what an earlier client has seen; return the position after it."""
+        for entry in parse_journal(self._seen.text):
+            self._view.restore(entry)
+            if entry.get("state") in END_STATES:
+                self._result = entry
+        return self._seen.position

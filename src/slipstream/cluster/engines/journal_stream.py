@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import select
 import shlex
+import subprocess
 import time
 
 from slipstream.cluster.engines.ssh_host import SshHost
 from slipstream.errors import PeerError
+
+CLOSE_SECONDS = 2.0
 
 
 class JournalStream:
@@ -26,7 +29,9 @@ class JournalStream:
     def __init__(self, host: SshHost, path: str, offset: int) -> None:
         self.offset = offset
         self._host = host
-        script = f"exec tail -c +{offset + 1} -F {shlex.quote(path)} 2>/dev/null"
+        # tail does not notice that nobody reads any more, but cat notices the end of our input.
+        tail = f"tail -c +{offset + 1} -F {shlex.quote(path)} 2>/dev/null"
+        script = f"{tail} & cat > /dev/null; kill $!"
         self._process = host.open_stream(script)
         assert self._process.stdout is not None
         self._descriptor = self._process.stdout.fileno()
@@ -57,7 +62,12 @@ class JournalStream:
 
     def close(self) -> None:
         """End the connection."""
-        self._process.kill()
-        self._process.wait()
-        if self._process.stdout is not None:
-            self._process.stdout.close()
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(CLOSE_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process.stdout.close()

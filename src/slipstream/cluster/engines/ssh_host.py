@@ -103,12 +103,13 @@ class SshHost:
         return done.stdout
 
     def open_stream(self, script: str) -> subprocess.Popen[bytes]:
-        """Start a script whose output is read as it comes."""
+        """Start a script whose output is read as it comes, and whose input stays open."""
         return subprocess.Popen(
             [*self.argv, script],
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C is for the controller, which goes on reading
         )
 
     def upload(self, folder: Path, target: str, exclude: Sequence[str] = ()) -> None:

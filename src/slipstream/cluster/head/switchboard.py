@@ -67,6 +67,7 @@ class Switchboard:
         self._waiting: dict[int, RemoteAgent] = {}
         self._agents: dict[str, set[RemoteAgent]] = {}
         self._numbers = itertools.count(1)
+        self._is_ending = False
         self._changed = threading.Condition()
         self._loop = asyncio.new_event_loop()
         self._server: asyncio.Server | None = None
@@ -160,7 +161,8 @@ class Switchboard:
             else:
                 self._daemons[name] = daemon
             self._changed.notify_all()
-        self._tell(name, is_there=daemon is not None)
+        if not self._is_ending:
+            self._tell(name, is_there=daemon is not None)
 
     def _ask_for_agent(self, name: str, agent: RemoteAgent) -> None:
         daemon = self._daemons.get(name)
@@ -173,6 +175,7 @@ class Switchboard:
         daemon.writer.write(encode_line(agent=number))
 
     async def _end(self) -> None:
+        self._is_ending = True
         if self._server is not None:
             self._server.close()
         for daemon in tuple(self._daemons.values()):

@@ -13,24 +13,29 @@ from pydantic import ValidationError
 from slipstream.cluster.spec.job_spec import JobSpec
 from slipstream.errors import UsageError
 
+_INTEGER = "tag:yaml.org,2002:int"
 _FLOAT = "tag:yaml.org,2002:float"
+_TRUTH = "tag:yaml.org,2002:bool"
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML in which 2:4 is a text, and not the number 124 of base 60."""
+    """YAML 1.2's plain values: 2:4 is no number of base 60, and `on` is no truth value."""
 
 
 _Loader.yaml_implicit_resolvers = {
-    first: [pair for pair in pairs if pair[0] not in ("tag:yaml.org,2002:int", _FLOAT)]
+    first: [pair for pair in pairs if pair[0] not in (_INTEGER, _FLOAT, _TRUTH)]
     for first, pairs in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
 _Loader.add_implicit_resolver(  # pyright: ignore[reportUnknownMemberType]
-    "tag:yaml.org,2002:int", re.compile(r"[-+]?[0-9]+$"), list("-+0123456789")
+    _INTEGER, re.compile(r"[-+]?[0-9]+$"), list("-+0123456789")
 )
 _Loader.add_implicit_resolver(  # pyright: ignore[reportUnknownMemberType]
     _FLOAT,
     re.compile(r"[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))(?:[eE][-+]?[0-9]+)?$"),
     list("-+.0123456789"),
+)
+_Loader.add_implicit_resolver(  # pyright: ignore[reportUnknownMemberType]
+    _TRUTH, re.compile(r"(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")
 )
 
 

@@ -1,0 +1,123 @@
+"""`slipstream run job.yaml --on ssh` over real sshd, each host with files and processes of its own."""
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cluster_hosts import Hosts
+from host import Host
+from waiting import wait_until
+
+pytestmark = [
+    pytest.mark.netns,
+    pytest.mark.launcher("sshd", "ssh", "ssh-keygen", "tmux", "rsync"),
+    pytest.mark.multiprocess,
+]
+
+REPOSITORY = Path(__file__).parents[3]
+PYTHON = REPOSITORY / ".venv/bin/python"
+SLIPSTREAM = REPOSITORY / ".venv/bin/slipstream"
+PROGRAMS = Path(__file__).parent / "programs"
+HOME = "/home/trainer"
+
+
+def write_job(desk: Host, name: str, command: str, **fields: Any) -> None:
+    """Write a job file and its programs on the desk."""
+    for program in PROGRAMS.glob("*.py"):
+        desk.write(f"{HOME}/{name}/{program.name}", program.read_text())
+    job = {
+        "command": command,
+        "on": "ssh",
+        "processes": 1,
+        "software": {"python": str(PYTHON), "environment": "existing"},
+        **fields,
+    }
+    desk.write(f"{HOME}/{name}/{name}.yaml", json.dumps(job))
+
+
+def left_behind(host: Host) -> list[str]:
+    """Return what still runs on a host, but for what belongs to ssh and tmux themselves."""
+    kept = ("sshd", "tmux")
+    return [line for line in host.processes().values() if not line.startswith(kept)]
+
+
+def test_two_hosts_run_a_job_and_the_outputs_come_back(hosts: Hosts) -> None:
+    desk = hosts.desk
+    fields = {"hosts": 2, "ssh": {"hosts": ["host1", "host2"]}, "outputs": ["result.txt"]}
+    write_job(desk, "plain", "steps.py 3 0", **fields)
+    done = desk.run(SLIPSTREAM, "run", "plain/plain.yaml")
+    assert done.returncode == 0, done.stderr
+    assert "[host1:0] step 2\n" in done.stdout
+    assert "[host2:1] step 2\n" in done.stdout
+    assert desk.path(f"{HOME}/plain/result.txt").read_text() == "3 steps on host1\n"
+    for name in ("host1", "host2"):
+        wait_until(lambda name=name: not left_behind(hosts[name]))
+        assert not hosts[name].run("grep", "-rl", "PRIVATE KEY", ".slipstream").stdout
+
+
+def test_a_killed_client_is_followed_by_another_one(hosts: Hosts) -> None:
+    desk = hosts.desk
+    fields = {"hosts": 2, "ssh": {"hosts": ["host1", "host2"]}, "outputs": ["result.txt"]}
+    write_job(desk, "again", "steps.py 30 0.1", **fields)
+    log = desk.write(f"{HOME}/log", "")
+    client = desk.start(SLIPSTREAM, "run", "again/again.yaml", log=log)
+    wait_until(lambda: "step 3\n" in log.read_text())
+    client.kill()
+    done = desk.run(SLIPSTREAM, "run", "again/again.yaml")
+    assert done.returncode == 0, done.stderr
+    assert "the run again goes on" in done.stderr
+    assert "start at step" not in done.stdout
+    assert "[host1:0] step 29\n" in done.stdout
+    assert desk.path(f"{HOME}/again/result.txt").exists()
+
+
+def test_a_host_that_is_killed_is_replaced_and_the_job_goes_on(hosts: Hosts) -> None:
+    desk = hosts.desk
+    retry = {"host_wait": "20s"}
+    fields = {"hosts": 2, "ssh": {"hosts": ["host1", "host2", "host3"]}, "retry": retry}
+    write_job(desk, "replaced", "steps.py 60 0.1", **fields)
+    (spare,) = hosts.start(1)
+    assert spare.name == "host3"
+    log = desk.write(f"{HOME}/log", "")
+    client = desk.start(SLIPSTREAM, "run", "replaced/replaced.yaml", log=log)
+    wait_until(lambda: "[host2:1] step 5\n" in log.read_text())
+    hosts["host2"].kill()
+    assert client.process.wait(100) == 0, log.read_text()
+    text = log.read_text()
+    assert "host3 takes the place of a lost host" in text
+    assert "[host3:1] step 59\n" in text
+    assert text.count("step 0\n") == 2
+
+
+
+def test_the_host_of_the_head_is_lost_and_another_one_gets_it(hosts: Hosts) -> None:
+    desk = hosts.desk
+    retry = {"host_wait": "5s"}
+    fields = {"hosts": "1:2", "ssh": {"hosts": ["host1", "host2"]}, "retry": retry}
+    write_job(desk, "headless", "steps.py 60 0.1", **fields)
+    log = desk.write(f"{HOME}/log", "")
+    client = desk.start(SLIPSTREAM, "run", "headless/headless.yaml", log=log)
+    wait_until(lambda: "[host2:1] step 5\n" in log.read_text())
+    hosts["host1"].kill()
+    assert client.process.wait(100) == 0, log.read_text()
+    text = log.read_text()
+    assert "another head is started" in text
+    assert "[0] step 59\n" in text
+
+
+
+def test_ctrl_c_ends_the_job_on_all_hosts(hosts: Hosts) -> None:
+    desk = hosts.desk
+    write_job(desk, "ended", "steps.py 1000 0.1", hosts=2, ssh={"hosts": ["host1", "host2"]})
+    log = desk.write(f"{HOME}/log", "")
+    client = desk.start(SLIPSTREAM, "run", "ended/ended.yaml", log=log)
+    wait_until(lambda: "step 3\n" in log.read_text())
+
+    os.kill(client.pid, signal.SIGINT)
+    assert client.process.wait(60) != 0
+    assert "the job is ended" in log.read_text()
+    for name in ("host1", "host2"):
+        wait_until(lambda name=name: not left_behind(hosts[name]))
