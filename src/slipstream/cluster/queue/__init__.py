@@ -1,0 +1,1 @@
+"""Several jobs on one set of machines: who runs when, on which GPUs, and who has to wait for what."""
