@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 import typer
 
-from slipstream.cli import ask, bench, checkpoints, doctor, explain, lab, run, serve, tour
+from slipstream.cli import ask, bench, checkpoints, cluster, doctor, explain, lab, run, serve, tour
 from slipstream.cli import compile as compile_command
 from slipstream.cli import forecast as forecast_command
 from slipstream.cli.groups import CommandGroup, CommandLine
@@ -38,6 +38,7 @@ ORDER = (
     "doctor",
     "forecast",
     "run",
+    "cluster",
     "explain",
     "checkpoints",
     "compile",
@@ -89,6 +90,7 @@ def start(
 
 
 run.add_to(app)
+cluster.add_to(app)
 explain.add_to(app)
 doctor.add_to(app)
 checkpoints.add_to(app)

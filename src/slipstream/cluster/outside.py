@@ -1,7 +1,7 @@
 """Calls that change something outside this process, such as requests to a cloud or ssh.
 
-Each of them stands in `with outside(name):`. A controller that dies before or after any of them must
-leave nothing behind, so tests enumerate the calls and kill the process at each of them.
+Each of them stands in `with outside(name):`. A controller that dies before or after any of them
+must leave nothing behind, so tests enumerate the calls and kill the process at each of them.
 """
 
 from __future__ import annotations

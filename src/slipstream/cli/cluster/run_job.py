@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -10,7 +9,6 @@ from typing import Annotated
 import typer
 
 from slipstream.cli.cluster.view import JsonView, TerminalView
-from slipstream.errors import UsageError
 
 SUFFIXES = (".yaml", ".yml")
 
@@ -66,33 +64,13 @@ def _make_app(path: Path, printed_as_json: bool) -> typer.Typer:
 
 
 def _run(path: Path, overrides: list[str], *, detach: bool, as_json: bool) -> int:
-    from slipstream.cluster.control.controller import Controller
-    from slipstream.cluster.control.plan import make_plan
-    from slipstream.cluster.engines.choice import make_engine
-    from slipstream.cluster.records import RunLog, Store
+    from slipstream.cluster.control.session import Session
     from slipstream.cluster.spec import read_job
     from slipstream.settings import home_folder
 
     spec = read_job(path, overrides)
     view = JsonView() if as_json else TerminalView()
-    engine = make_engine(spec.on)
-    home = home_folder()
-    log = RunLog(Store(home))
-    base = path.absolute().parent
-    fields = spec.model_dump(mode="json")
-    deadline_at = None if spec.deadline is None else time.time() + spec.deadline
-    facts = {"base": str(base)}
-    record, is_new = log.begin(
-        name=spec.name, engine=spec.on, spec=fields, deadline_at=deadline_at, facts=facts
-    )
-    if not is_new:
-        view.note(f"the run {spec.name} goes on ({record.state}); it is followed from here")
-    try:
-        plan = make_plan(record, spec, base, home)
-    except UsageError as error:
-        log.set_state(record.number, "failed", str(error), 2)
-        raise
-    controller = Controller(log, engine, plan, view)
+    controller = Session(home_folder()).submit(spec, path.absolute().parent, view)
     controller.start()
     if detach:
         view.note(f"the run goes on; follow it: slipstream cluster attach {spec.name}")

@@ -111,6 +111,28 @@ class Controller:
             self._view.note(str(error))
         return self._finish(self._result or {"state": "cancelled", "exit_code": CANCELLED_CODE})
 
+    def shell(self, host: str) -> list[str]:
+        """Return the command that runs a shell command on a host of the run, up to that command.
+
+        Args:
+            host: Name of the host; "" for the host of the head.
+
+        Raises:
+            UsageError: the engine has no shell, or the run has no such host.
+        """
+        return self._engine.shell(self._plan, host)
+
+    def copy_end(self, text: str) -> tuple[str, str]:
+        """Return the host ("" for this machine) and the path of an end of a copy.
+
+        Args:
+            text: Path, or HOST:PATH with a path relative to the code.
+        """
+        host, colon, path = text.partition(":")
+        if not colon or "/" in host:
+            return "", text
+        return host, self._engine.path_on_host(self._plan, path)
+
     # ---- the journal ----
 
     def _follow_journal(self) -> None:
@@ -151,33 +173,29 @@ class Controller:
                 pass
 
     def _mind_silence(self, last_word: float, problem: str) -> float:
-        """Look after a head that says nothing; return the time of the last sign of life."""
+        """Look after a head that says nothing; return the time of its last sign of life."""
         silent = time.monotonic() - last_word
         if silent < QUIET_SECONDS:
             return last_word
         state = self._engine.head_state(self._plan)
         if state == "running":
             return time.monotonic()
-        if state == "ended":
-            return last_word - READ_SECONDS if self._ended_without_result(silent) else last_word
-        if state == "unreachable" and silent < UNREACHABLE_SECONDS:
-            return last_word
-        self._restart_head(problem or f"the head is {state}")
-        return time.monotonic()
+        if state == "absent" or silent >= UNREACHABLE_SECONDS:
+            if state == "ended":
+                self._result = {"state": "failed", "exit_code": 1, "text": "no result was found"}
+                return last_word
+            lost = state == "unreachable"
+            self._restart_head(problem or f"the head is {state}", host_is_lost=lost)
+            return time.monotonic()
+        return last_word
 
-    def _ended_without_result(self, silent: float) -> bool:
-        """Take a head that has ended, but whose journal has no result, as failed after a while."""
-        if silent > UNREACHABLE_SECONDS:
-            self._result = {"state": "failed", "exit_code": 1, "text": "the journal has no result"}
-        return True
-
-    def _restart_head(self, reason: str) -> None:
+    def _restart_head(self, reason: str, *, host_is_lost: bool) -> None:
         if self._num_heads >= MAX_HEADS:
             raise PeerError(f"the head was lost {self._num_heads} times; the last time: {reason}")
         self._num_heads += 1
         self._view.note(f"{reason}: another head is started")
         self._log.note(self._plan.record.number, "head", reason)
-        self._engine.restart_head(self._plan)
+        self._engine.restart_head(self._plan, host_is_lost=host_is_lost)
 
     # ---- hosts ----
 

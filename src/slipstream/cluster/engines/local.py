@@ -102,8 +102,9 @@ class LocalEngine:
             time.sleep(LOOK_SECONDS)
         (plan.folder / FILE_NAME).unlink(missing_ok=True)
 
-    def restart_head(self, plan: RunPlan) -> None:
+    def restart_head(self, plan: RunPlan, *, host_is_lost: bool) -> None:
         """Start the head again."""
+        del host_is_lost
         self.submit(plan)
 
     def replace_hosts(
@@ -112,6 +113,14 @@ class LocalEngine:
         """Return no host: this host cannot be replaced."""
         del plan, lost, progress
         return ()
+
+    def shell(self, plan: RunPlan, host: str) -> list[str]:
+        """Refuse: this host has a shell already."""
+        raise UsageError(f"{plan.run} runs on this host, in {plan.code_folder}")
+
+    def path_on_host(self, plan: RunPlan, path: str) -> str:
+        """Return the path on this host."""
+        return str(plan.code_folder / path)
 
     def _holds_lock(self, plan: RunPlan) -> bool:
         path = plan.folder / "head.lock"

@@ -95,8 +95,12 @@ class Engine(Protocol):
     def release(self, plan: RunPlan) -> None:
         """End everything of the run that still is on a host: processes, tunnels and secrets."""
 
-    def restart_head(self, plan: RunPlan) -> None:
-        """Start the head again after it was lost, on another host if its own is lost too.
+    def restart_head(self, plan: RunPlan, *, host_is_lost: bool) -> None:
+        """Start the head again after it was lost.
+
+        Args:
+            plan: Run.
+            host_is_lost: Whether its host is lost too, so that another host gets the head.
 
         Raises:
             PeerError: no host of the run can be reached.
@@ -106,4 +110,20 @@ class Engine(Protocol):
         self, plan: RunPlan, lost: Sequence[str], progress: Progress
     ) -> Sequence[str]:
         """Bring other hosts into the run in place of lost ones; return their names."""
+        ...
+
+    def shell(self, plan: RunPlan, host: str) -> list[str]:
+        """Return the command that runs a shell command on a host, up to that command.
+
+        Args:
+            plan: Run.
+            host: Name of the host; "" for the host of the head.
+
+        Raises:
+            UsageError: the engine has no shell, or the run has no such host.
+        """
+        ...
+
+    def path_on_host(self, plan: RunPlan, path: str) -> str:
+        """Return the absolute path on the hosts of a path relative to the code."""
         ...

@@ -21,6 +21,8 @@ from slipstream.errors import ConfigError, PeerError, UsageError
 
 NUM_THREADS = 16
 SETUP_SECONDS = 3600.0
+STATE_SECONDS = 8.0
+CLEAN_SECONDS = 15.0
 
 T = TypeVar("T")
 
@@ -269,27 +271,37 @@ class SshEngine:
             f" elif test -e {ENDED}; then echo ended; else echo absent; fi"
         )
         try:
-            answer = self._host(plan, layout.head).run(script, what="asking for the head")
+            host = self._host(plan, layout.head)
+            answer = host.run(script, what="asking for the head", seconds=STATE_SECONDS)
         except PeerError:
             return "unreachable"
         states: dict[str, HeadState] = {"running": "running", "ended": "ended"}
         return states.get(answer.strip(), "absent")
 
-    def restart_head(self, plan: RunPlan) -> None:
-        """Start the head again, on the first host of the run that can be reached."""
+    def restart_head(self, plan: RunPlan, *, host_is_lost: bool) -> None:
+        """Start the head again; if its host is lost, a spare host takes the place of that one."""
         layout = self._read_layout(plan)
         self._close_streams()
+        if not host_is_lost:
+            self._start_on(plan, layout, layout.hosts, with_head=True)
+            return
+        lost = layout.head
+        layout.hosts = [name for name in layout.hosts if name != lost]
+        candidates = [*layout.hosts, *layout.spares]
+        layout.hosts += layout.spares[:1]
+        layout.spares = [*layout.spares[1:], lost]
         last: PeerError | None = None
-        for name in [layout.head, *(name for name in layout.hosts if name != layout.head)]:
+        for name in candidates:
             try:
-                if name != layout.head:
-                    self._place_head(plan, layout, name)
-                    self._write_layout(plan, layout)
+                self._place_head(plan, layout, name)
+                if name not in layout.hosts:
+                    layout.hosts.append(name)
+                self._write_layout(plan, layout)
                 self._start_on(plan, layout, layout.hosts, with_head=True)
                 return
             except PeerError as error:
                 last = error
-        raise last or PeerError(f"the run {plan.run} has no host")
+        raise last or PeerError(f"{lost} is lost, and the run {plan.run} has no other host")
 
     def cancel(self, plan: RunPlan) -> None:
         """Send SIGTERM to the head."""
@@ -344,7 +356,7 @@ class SshEngine:
                 "true",
             ]
             try:
-                host.run("\n".join(lines), what="cleaning up")
+                host.run("\n".join(lines), what="cleaning up", seconds=CLEAN_SECONDS)
             except (PeerError, CommandFailedError):
                 return  # its host daemon ends at the deadline, or when no head answers
             finally:
@@ -352,16 +364,13 @@ class SshEngine:
 
         _in_parallel(clean, [*layout.hosts, *layout.spares])
 
-    def shell(self, plan: RunPlan, name: str) -> list[str]:
-        """Return the command that opens a shell on a host of the run."""
-        host = self._host(plan, name or self._read_layout(plan).head)
-        argv = host.argv
-        return [argv[0], "-t", *argv[2:]]
+    def shell(self, plan: RunPlan, host: str) -> list[str]:
+        """Return the ssh command of a host."""
+        return self._host(plan, host or self._read_layout(plan).head).argv
 
-    def host_names(self, plan: RunPlan) -> list[str]:
-        """Return the names of the hosts of a run, spare ones last."""
-        layout = self._read_layout(plan)
-        return [*layout.hosts, *layout.spares]
+    def path_on_host(self, plan: RunPlan, path: str) -> str:
+        """Return the absolute path on the hosts."""
+        return f"{self._read_layout(plan).home}/runs/{plan.run}/code/{path}"
 
     # ---- the layout ----
 

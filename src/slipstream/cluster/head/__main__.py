@@ -24,6 +24,7 @@ BUSY_CODE = 75  # EX_TEMPFAIL of sysexits.h: another head runs
 def main() -> int:
     """Run the head; return the exit code of the job."""
     folder = Path(sys.argv[1]).absolute()
+    os.chdir("/")
     placement = read_placement(folder)
     lock = os.open(folder / "head.lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:

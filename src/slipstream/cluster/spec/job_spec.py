@@ -74,7 +74,7 @@ class JobSpec(Model):
     env: dict[str, str] = Field(default_factory=dict)
     """Environment variables of every rank; they are recorded, so they may not be secret."""
     secrets: Texts = ()
-    """Names of variables whose values every rank gets from this machine; values are not recorded."""
+    """Names of variables whose values every rank gets from this machine, without a record."""
     code: Code = Code()
     """Files that are brought to every host."""
     software: Software = Software()

@@ -1,4 +1,4 @@
-"""The parts that all models of a job description share: strict checks, durations, sizes and names."""
+"""The parts that all models of a job description share: checks, durations, sizes and names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from slipstream.units import GIB, parse_bytes, parse_duration
 
 
 class Model(BaseModel):
-    """A part of a job description: it cannot be changed, and refuses fields that it does not know."""
+    """A part of a job description, which cannot be changed and refuses unknown fields."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
