@@ -1,4 +1,4 @@
-"""The certificate of a run, by which its head and its host daemons know each other."""
+"""The keys of a run: a certificate for its head and its host daemons, and a key for ssh."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import datetime
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.x509.oid import NameOID
 
 # The clocks of hosts may be wrong by this much. Chosen by hand.
@@ -42,3 +42,17 @@ def make_certificate(run: str) -> tuple[str, str]:
         serialization.NoEncryption(),
     )
     return certificate.public_bytes(serialization.Encoding.PEM).decode(), private.decode()
+
+
+def make_ssh_key() -> tuple[str, str]:
+    """Return a private key (Ed25519) and its public key, both in OpenSSH's format."""
+    key = ed25519.Ed25519PrivateKey.generate()
+    private = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.OpenSSH,
+        serialization.NoEncryption(),
+    )
+    public = key.public_key().public_bytes(
+        serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
+    )
+    return private.decode(), public.decode()

@@ -8,11 +8,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from slipstream.cluster.control.certificate import make_certificate
+from slipstream.cluster.control.certificate import make_certificate, make_ssh_key
 from slipstream.cluster.head.placement import Placement, RetryRules
 from slipstream.cluster.records import RunRecord
 from slipstream.cluster.spec import JobSpec
 from slipstream.errors import UsageError
+
+# Files of the keys of a run; the last one is written last.
+_KEY_NAMES = ("certificate", "private_key", "ssh_key", "ssh_key.pub", "job_key")
 
 CHECKPOINT_VARIABLE = "SLIPSTREAM_CHECKPOINT"
 
@@ -29,6 +32,7 @@ class RunPlan:
         certificate: Certificate of the run in PEM format.
         private_key: Its private key in PEM format.
         job_key: Key that the ranks of the job share.
+        public_ssh_key: Public ssh key of the run, in OpenSSH's format, for machines of a cloud.
         secret_variables: Values of the secret environment variables.
     """
 
@@ -39,6 +43,7 @@ class RunPlan:
     certificate: str
     private_key: str
     job_key: str
+    public_ssh_key: str
     secret_variables: Mapping[str, str]
 
     @property
@@ -50,6 +55,11 @@ class RunPlan:
     def folder(self) -> Path:
         """Folder of the run on this machine."""
         return self.home / "runs" / self.run
+
+    @property
+    def ssh_key_path(self) -> Path:
+        """File with the private ssh key of the run."""
+        return self.home / "keys" / self.run / "ssh_key"
 
     @property
     def code_folder(self) -> Path:
@@ -132,6 +142,7 @@ def make_plan(record: RunRecord, spec: JobSpec, base: Path, home: Path) -> RunPl
         certificate=keys["certificate"],
         private_key=keys["private_key"],
         job_key=keys["job_key"],
+        public_ssh_key=keys["ssh_key.pub"],
         secret_variables=secret_variables(spec, os.environ),
     )
 
@@ -157,23 +168,20 @@ def secret_variables(spec: JobSpec, environ: Mapping[str, str]) -> dict[str, str
 
 def _load_keys(folder: Path) -> dict[str, str]:
     """Return the keys in a folder; all of them are drawn before the first of them is used."""
-    names = ("certificate", "private_key", "job_key")
-    if not (folder / "job_key").exists():
-        certificate, private_key = make_certificate(folder.name)
+    if not (folder / _KEY_NAMES[-1]).exists():
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for name, text in zip(
-            names, (certificate, private_key, secrets.token_hex(32)), strict=True
-        ):
+        texts = (*make_certificate(folder.name), *make_ssh_key(), secrets.token_hex(32))
+        for name, text in zip(_KEY_NAMES, texts, strict=True):
             path = folder / name
             path.touch(mode=0o600)
             path.write_text(text)
-    return {name: (folder / name).read_text() for name in names}
+    return {name: (folder / name).read_text() for name in _KEY_NAMES}
 
 
 def forget_keys(plan: RunPlan) -> None:
     """Delete the keys of a run that has ended."""
     folder = plan.home / "keys" / plan.run
-    for name in ("job_key", "private_key", "certificate"):
+    for name in reversed(_KEY_NAMES):
         (folder / name).unlink(missing_ok=True)
     if folder.exists():
         folder.rmdir()

@@ -76,7 +76,7 @@ class Session:
     def _controller(
         self, record: RunRecord, spec: JobSpec, base: Path, view: RunView
     ) -> Controller:
-        engine = make_engine(spec.on)
+        engine = make_engine(spec, self.store)
         return Controller(self.log, engine, make_plan(record, spec, base, self.home), view)
 
 

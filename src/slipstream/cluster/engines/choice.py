@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from slipstream.cluster.engines.protocol import Engine
+from slipstream.cluster.records import Store
+from slipstream.cluster.spec import JobSpec
 from slipstream.errors import UsageError
 
 
-def make_engine(name: str) -> Engine:
-    """Return the engine of a name.
+def make_engine(spec: JobSpec, store: Store) -> Engine:
+    """Return the engine of a job.
 
     Args:
-        name: Name of the engine, such as "ssh".
+        spec: Description of the job, which names the engine.
+        store: Database of the records.
 
     Raises:
         UsageError: there is no such engine.
+        UnsupportedError: a package of the engine is not installed.
     """
-    match name:
+    match spec.on:
         case "local":
             from slipstream.cluster.engines.local import LocalEngine
 
@@ -24,5 +28,9 @@ def make_engine(name: str) -> Engine:
             from slipstream.cluster.engines.ssh import SshEngine
 
             return SshEngine()
+        case "aws" | "aliyun":
+            from slipstream.cluster.engines.cloud import CloudEngine
+
+            return CloudEngine(spec.on, spec, store)
         case _:
-            raise UsageError(f"the engine is {name!r}; allowed: local, ssh")
+            raise UsageError(f"the engine is {spec.on!r}; allowed: local, ssh, aws, aliyun")

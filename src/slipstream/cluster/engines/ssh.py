@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 from slipstream.cluster.control.plan import RunPlan
-from slipstream.cluster.engines.environment import make_environment
 from slipstream.cluster.engines.journal_stream import JournalStream
+from slipstream.cluster.engines.layout import Layout, read_layout, write_layout
+from slipstream.cluster.engines.preparation import prepare_host
 from slipstream.cluster.engines.probe import HostFacts, probe, shortcomings
 from slipstream.cluster.engines.protocol import HeadState, JournalPart, Progress
 from slipstream.cluster.engines.ssh_host import CommandFailedError, SshHost
@@ -20,34 +19,10 @@ from slipstream.cluster.head.placement import ENDED, FILE_NAME, JOURNAL
 from slipstream.errors import ConfigError, PeerError, UsageError
 
 NUM_THREADS = 16
-SETUP_SECONDS = 3600.0
 STATE_SECONDS = 8.0
 CLEAN_SECONDS = 15.0
 
 T = TypeVar("T")
-
-
-@dataclass(slots=True)
-class _Layout:
-    """Where a run is on its hosts; it is kept in a file, so that every client knows the same.
-
-    Attributes:
-        home: Absolute path of the folder for runs and environments, the same on every host.
-        python: Path of Python on every host.
-        hosts: Names of the hosts in the run, in the order of their ranks.
-        spares: Names of further hosts.
-        head: Name of the host with the head.
-        head_addresses: Addresses of this host.
-        head_port: Port of the head.
-    """
-
-    home: str = ""
-    python: str = ""
-    hosts: list[str] = field(default_factory=list[str])
-    spares: list[str] = field(default_factory=list[str])
-    head: str = ""
-    head_addresses: list[str] = field(default_factory=list[str])
-    head_port: int = 0
 
 
 class SshEngine:
@@ -76,7 +51,7 @@ class SshEngine:
 
     def prepare(self, plan: RunPlan, progress: Progress) -> None:
         """Check the hosts, and bring code, environment and data to each."""
-        layout = self._read_layout(plan)
+        layout = read_layout(plan)
         if layout.hosts:
             return
         with progress.stage("look"):
@@ -88,7 +63,7 @@ class SshEngine:
         layout.hosts = names[: plan.spec.hosts.max]
         layout.spares = names[plan.spec.hosts.max :]
         self._place_head(plan, layout, layout.hosts[0])
-        self._write_layout(plan, layout)
+        write_layout(plan, layout)
 
     def _probe_all(self, plan: RunPlan, progress: Progress) -> dict[str, HostFacts]:
         """Return what each usable host has; remark on hosts that cannot be used."""
@@ -126,64 +101,15 @@ class SshEngine:
         """Prepare all hosts at the same time; return the path of Python on each."""
 
         def prepare(host: SshHost) -> str:
-            return self._prepare_host(plan, host, facts[host.name], progress)
+            return prepare_host(plan, host, facts[host.name], progress)
 
         hosts = [host for host in self._hosts(plan) if host.name in facts]
         paths = _in_parallel(prepare, hosts)
         return {host.name: path for host, path in zip(hosts, paths, strict=True)}
 
-    def _prepare_host(
-        self, plan: RunPlan, host: SshHost, facts: HostFacts, progress: Progress
-    ) -> str:
-        folder = f"{facts.home}/runs/{plan.run}"
-        with progress.stage("files", host.name):
-            host.run(f"umask 077; mkdir -p {shlex.quote(folder)}/code", what="making folders")
-            self._bring_code(plan, host, folder)
-        with progress.stage("environment", host.name):
-            python = make_environment(host, facts, plan.spec, plan.base)
-        if plan.spec.data:
-            with progress.stage("data", host.name):
-                self._bring_data(plan, host, folder, python)
-        if plan.spec.software.setup:
-            with progress.stage("set-up", host.name):
-                self._run_setup(plan, host, folder, python)
-        return python
-
-    def _bring_code(self, plan: RunPlan, host: SshHost, folder: str) -> None:
-        code = plan.spec.code
-        if code.git:
-            script = (
-                f"cd {shlex.quote(folder)}/code && (test -d .git || git init -q) &&"
-                f" git fetch -q --depth 1 {shlex.quote(code.git)} {shlex.quote(code.commit)} &&"
-                " git checkout -q FETCH_HEAD"
-            )
-            host.run(script, what="fetching the repository", seconds=SETUP_SECONDS)
-        else:
-            host.upload(plan.code_folder, f"{folder}/code", code.exclude)
-
-    def _bring_data(self, plan: RunPlan, host: SshHost, folder: str, python: str) -> None:
-        for item in plan.spec.data:
-            target = f"{folder}/code/{item.path}"
-            if "://" not in item.source:
-                host.run(f"mkdir -p {shlex.quote(target)}", what="making a folder for data")
-                host.upload(plan.base / item.source, target)
-                continue
-            fetch = shlex.join([python, "-m", "slipstream.cluster.head.fetch", item.source, target])
-            host.run(fetch, what=f"fetching {item.source}", seconds=SETUP_SECONDS)
-
-    def _run_setup(self, plan: RunPlan, host: SshHost, folder: str, python: str) -> None:
-        quoted = shlex.quote(folder)
-        script = (
-            f"test -e {quoted}/setup.done && exit 0; cd {quoted}/code &&"
-            f" PATH={shlex.quote(str(Path(python).parent))}:$PATH sh -e -s"
-            f" && touch {quoted}/setup.done"
-        )
-        setup = plan.spec.software.setup
-        host.run(script, what="running software.setup", text=setup, seconds=SETUP_SECONDS)
-
     # ---- head and host daemons ----
 
-    def _place_head(self, plan: RunPlan, layout: _Layout, name: str) -> None:
+    def _place_head(self, plan: RunPlan, layout: Layout, name: str) -> None:
         """Choose the host of the head, its addresses and a free port there."""
         host = self._host(plan, name)
         script = (
@@ -197,11 +123,11 @@ class SshEngine:
 
     def submit(self, plan: RunPlan) -> None:
         """Start the head and the host daemons in tmux, on the hosts where they do not run."""
-        layout = self._read_layout(plan)
+        layout = read_layout(plan)
         self._start_on(plan, layout, layout.hosts, with_head=True)
 
     def _start_on(
-        self, plan: RunPlan, layout: _Layout, names: Sequence[str], *, with_head: bool
+        self, plan: RunPlan, layout: Layout, names: Sequence[str], *, with_head: bool
     ) -> list[str]:
         """Start daemons on some hosts; return the names of the hosts that cannot be reached."""
         text = plan.placement(
@@ -225,7 +151,7 @@ class SshEngine:
         return [name for name in _in_parallel(start, names) if name]
 
     def _start(
-        self, plan: RunPlan, layout: _Layout, host: SshHost, placement: str, *, is_head: bool
+        self, plan: RunPlan, layout: Layout, host: SshHost, placement: str, *, is_head: bool
     ) -> None:
         folder = f"{layout.home}/runs/{plan.run}"
         session = f"slipstream-{plan.run}"
@@ -248,7 +174,7 @@ class SshEngine:
 
     def read_journal(self, plan: RunPlan, position: str, seconds: float) -> JournalPart:
         """Return new lines of the journal on the head's host."""
-        layout = self._read_layout(plan)
+        layout = read_layout(plan)
         name, _, offset = position.rpartition("@")
         if name != layout.head:
             offset = "0"
@@ -263,7 +189,7 @@ class SshEngine:
 
     def head_state(self, plan: RunPlan) -> HeadState:
         """Return whether the head runs, by its lock."""
-        layout = self._read_layout(plan)
+        layout = read_layout(plan)
         folder = shlex.quote(f"{layout.home}/runs/{plan.run}")
         script = (
             f"cd {folder} 2>/dev/null || {{ echo absent; exit; }};"
@@ -280,7 +206,7 @@ class SshEngine:
 
     def restart_head(self, plan: RunPlan, *, host_is_lost: bool) -> None:
         """Start the head again; if its host is lost, a spare host takes the place of that one."""
-        layout = self._read_layout(plan)
+        layout = read_layout(plan)
         self._close_streams()
         if not host_is_lost:
             self._start_on(plan, layout, layout.hosts, with_head=True)
@@ -296,7 +222,7 @@ class SshEngine:
                 self._place_head(plan, layout, name)
                 if name not in layout.hosts:
                     layout.hosts.append(name)
-                self._write_layout(plan, layout)
+                write_layout(plan, layout)
                 self._start_on(plan, layout, layout.hosts, with_head=True)
                 return
             except PeerError as error:
@@ -305,7 +231,7 @@ class SshEngine:
 
     def cancel(self, plan: RunPlan) -> None:
         """Send SIGTERM to the head."""
-        layout = self._read_layout(plan)
+        layout = read_layout(plan)
         if not layout.head:
             return
         folder = shlex.quote(f"{layout.home}/runs/{plan.run}")
@@ -317,7 +243,7 @@ class SshEngine:
 
     def fetch(self, plan: RunPlan, patterns: Sequence[str], folder: Path) -> None:
         """Copy the outputs of the head's host into the folder of the code."""
-        layout = self._read_layout(plan)
+        layout = read_layout(plan)
         source = f"{layout.home}/runs/{plan.run}/code"
         self._host(plan, layout.head).download(source, patterns, folder)
 
@@ -325,22 +251,47 @@ class SshEngine:
         self, plan: RunPlan, lost: Sequence[str], progress: Progress
     ) -> Sequence[str]:
         """Take spare hosts into the run; lost hosts become spare ones."""
-        layout = self._read_layout(plan)
-        spares = [name for name in layout.spares if name not in lost]
-        chosen = spares[: len(lost)]
+        spares = [name for name in read_layout(plan).spares if name not in lost]
+        return self._take_in(plan, lost, spares[: len(lost)], progress)
+
+    def add_hosts(
+        self, plan: RunPlan, lost: Sequence[str], new: Sequence[str], progress: Progress
+    ) -> Sequence[str]:
+        """Prepare new hosts and bring them into the run in place of lost ones.
+
+        Args:
+            plan: Run.
+            lost: Names of the lost hosts.
+            new: Names of the new hosts.
+            progress: Listener for the stages of the preparation.
+
+        Returns:
+            The names of the hosts that were brought in.
+        """
+        hosts = [host for host in self._hosts(plan) if host.name in new]
+        facts = {host.name: probe(host, plan.spec) for host in hosts}
+        self._prepare_hosts(plan, facts, progress)
+        return self._take_in(plan, lost, new, progress)
+
+    def _take_in(
+        self, plan: RunPlan, lost: Sequence[str], chosen: Sequence[str], progress: Progress
+    ) -> list[str]:
+        layout = read_layout(plan)
         unreachable = self._start_on(plan, layout, chosen, with_head=False)
         added = [name for name in chosen if name not in unreachable]
         for name in added:
             progress.note(f"{name} takes the place of a lost host")
         gone = list(lost)[: len(added)]
-        layout.hosts = [name for name in layout.hosts if name not in gone] + added
-        layout.spares = [name for name in layout.spares if name not in added] + gone
-        self._write_layout(plan, layout)
+        layout.hosts = [name for name in layout.hosts if name not in (*gone, *added)] + added
+        layout.spares = [name for name in layout.spares if name not in added] + [
+            name for name in gone if name not in added
+        ]
+        write_layout(plan, layout)
         return added
 
     def release(self, plan: RunPlan) -> None:
         """End the tmux sessions of the run, and delete its secrets on the hosts."""
-        layout = self._read_layout(plan)
+        layout = read_layout(plan)
         self._close_streams()
 
         def clean(name: str) -> None:
@@ -366,11 +317,11 @@ class SshEngine:
 
     def shell(self, plan: RunPlan, host: str) -> list[str]:
         """Return the ssh command of a host."""
-        return self._host(plan, host or self._read_layout(plan).head).argv
+        return self._host(plan, host or read_layout(plan).head).argv
 
     def path_on_host(self, plan: RunPlan, path: str) -> str:
         """Return the absolute path on the hosts."""
-        return f"{self._read_layout(plan).home}/runs/{plan.run}/code/{path}"
+        return f"{read_layout(plan).home}/runs/{plan.run}/code/{path}"
 
     # ---- the layout ----
 
@@ -379,21 +330,6 @@ class SshEngine:
             if host.name == name:
                 return host
         raise UsageError(f"the run {plan.run} has no host {name!r}")
-
-    def _read_layout(self, plan: RunPlan) -> _Layout:
-        path = plan.folder / "layout.json"
-        if not path.exists():
-            return _Layout()
-        fields: dict[str, Any] = json.loads(path.read_text())
-        return _Layout(**fields)
-
-    def _write_layout(self, plan: RunPlan, layout: _Layout) -> None:
-        plan.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path = plan.folder / "layout.json"
-        temporary = path.with_suffix(".new")
-        fields = {name: getattr(layout, name) for name in _Layout.__slots__}
-        temporary.write_text(json.dumps(fields, indent=1))
-        temporary.replace(path)
 
     def _close_streams(self) -> None:
         for stream in self._streams.values():

@@ -1,0 +1,77 @@
+"""The preparation of one ssh host: code, environment, data and the user's set-up."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+from slipstream.cluster.control.plan import RunPlan
+from slipstream.cluster.engines.environment import make_environment
+from slipstream.cluster.engines.probe import HostFacts
+from slipstream.cluster.engines.protocol import Progress
+from slipstream.cluster.engines.ssh_host import SshHost
+
+SETUP_SECONDS = 3600.0
+
+
+def prepare_host(plan: RunPlan, host: SshHost, facts: HostFacts, progress: Progress) -> str:
+    """Bring code, environment and data to a host; return the path of its Python.
+
+    Args:
+        plan: Run.
+        host: Host to prepare.
+        facts: What the host has.
+        progress: Listener for the stages.
+
+    Raises:
+        CommandFailedError: a command on the host failed.
+        ConfigError, PeerError: the host cannot be used.
+    """
+    folder = f"{facts.home}/runs/{plan.run}"
+    with progress.stage("files", host.name):
+        host.run(f"umask 077; mkdir -p {shlex.quote(folder)}/code", what="making folders")
+        _bring_code(plan, host, folder)
+    with progress.stage("environment", host.name):
+        python = make_environment(host, facts, plan.spec, plan.base)
+    if plan.spec.data:
+        with progress.stage("data", host.name):
+            _bring_data(plan, host, folder, python)
+    if plan.spec.software.setup:
+        with progress.stage("set-up", host.name):
+            _run_setup(plan, host, folder, python)
+    return python
+
+
+def _bring_code(plan: RunPlan, host: SshHost, folder: str) -> None:
+    code = plan.spec.code
+    if code.git:
+        script = (
+            f"cd {shlex.quote(folder)}/code && (test -d .git || git init -q) &&"
+            f" git fetch -q --depth 1 {shlex.quote(code.git)} {shlex.quote(code.commit)} &&"
+            " git checkout -q FETCH_HEAD"
+        )
+        host.run(script, what="fetching the repository", seconds=SETUP_SECONDS)
+    else:
+        host.upload(plan.code_folder, f"{folder}/code", code.exclude)
+
+
+def _bring_data(plan: RunPlan, host: SshHost, folder: str, python: str) -> None:
+    for item in plan.spec.data:
+        target = f"{folder}/code/{item.path}"
+        if "://" not in item.source:
+            host.run(f"mkdir -p {shlex.quote(target)}", what="making a folder for data")
+            host.upload(plan.base / item.source, target)
+            continue
+        fetch = shlex.join([python, "-m", "slipstream.cluster.head.fetch", item.source, target])
+        host.run(fetch, what=f"fetching {item.source}", seconds=SETUP_SECONDS)
+
+
+def _run_setup(plan: RunPlan, host: SshHost, folder: str, python: str) -> None:
+    quoted = shlex.quote(folder)
+    script = (
+        f"test -e {quoted}/setup.done && exit 0; cd {quoted}/code &&"
+        f" PATH={shlex.quote(str(Path(python).parent))}:$PATH sh -e -s"
+        f" && touch {quoted}/setup.done"
+    )
+    setup = plan.spec.software.setup
+    host.run(script, what="running software.setup", text=setup, seconds=SETUP_SECONDS)
