@@ -305,6 +305,55 @@ class Settings:
             "none",
         ),
     )
+    queue_job: int | None = field(
+        default=None,
+        metadata=_named(
+            "SLIPSTREAM_QUEUE_JOB",
+            integer(1, 2**31 - 1),
+            "Number of the job in the queue; `slipstream queue` sets it.",
+            "none",
+        ),
+    )
+    queue_token: str | None = field(
+        default=None,
+        metadata=_named(
+            "SLIPSTREAM_QUEUE_TOKEN",
+            TEXT,
+            "Name of this start of the job; `slipstream queue` sets it, and finds the processes of"
+            " the job by it.",
+            "none",
+        ),
+    )
+    queue_hosts: str | None = field(
+        default=None,
+        metadata=_named(
+            "SLIPSTREAM_QUEUE_HOSTS",
+            TEXT,
+            "Hosts of the job, separated by commas; `slipstream queue` sets it.",
+            "none",
+        ),
+    )
+    gpu_memory: int | None = field(
+        default=None,
+        metadata=_named(
+            "SLIPSTREAM_GPU_MEMORY",
+            integer(1, 2**31 - 1),
+            "Memory of each GPU that the job may use; `slipstream queue` sets it for a job with"
+            " shares of GPUs.",
+            "all of it",
+            "MiB",
+        ),
+    )
+    progress_file: Path | None = field(
+        default=None,
+        metadata=_named(
+            "SLIPSTREAM_PROGRESS_FILE",
+            PATH,
+            "File to which the job's rank 0 adds its samples per second, for scaling; `slipstream"
+            " queue` sets it.",
+            "none",
+        ),
+    )
     flight_dir: Path | None = field(
         default=None,
         metadata=_named(
