@@ -10,6 +10,7 @@ from pathlib import Path
 
 from slipstream.cluster.control.certificate import make_certificate, make_ssh_key
 from slipstream.cluster.head.placement import Placement, RetryRules
+from slipstream.cluster.head.roles import RolePart
 from slipstream.cluster.records import RunRecord
 from slipstream.cluster.spec import JobSpec
 from slipstream.errors import UsageError
@@ -102,6 +103,13 @@ class RunPlan:
                 **self.secret_variables,
                 "SLIPSTREAM_JOB_KEY": self.job_key,
             },
+            roles=tuple(
+                RolePart(
+                    name=name, count=role.count, argv=_argv(python, role.command or spec.command)
+                )
+                for name, role in spec.roles.items()
+            ),
+            gpu_memory_gib=spec.resources.gpu_memory or 0.0,
             heads=heads,
             head_port=head_port,
             certificate=self.certificate,
@@ -119,6 +127,10 @@ class RunPlan:
             host_wait_seconds=rules.host_wait,
             lost_seconds=rules.lost,
         )
+
+
+def _argv(python: str, command: tuple[str, ...]) -> tuple[str, ...]:
+    return (python, *command) if command[0].endswith(".py") else command
 
 
 def make_plan(record: RunRecord, spec: JobSpec, base: Path, home: Path) -> RunPlan:

@@ -12,13 +12,26 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from slipstream.cluster.control.plan import RunPlan
+from slipstream.cluster.engines.probe import probe, shortcomings
 from slipstream.cluster.engines.protocol import HeadState, JournalPart, Progress
+from slipstream.cluster.engines.ssh_host import CommandFailedError
 from slipstream.cluster.head.placement import FILE_NAME, JOURNAL
 from slipstream.cluster.outside import outside
-from slipstream.errors import UsageError
+from slipstream.cluster.spec.parts import Resources, Software
+from slipstream.errors import ConfigError, UsageError
 from slipstream.settings import absolute_module_path
 
 LOOK_SECONDS = 0.02
+
+
+class _ThisHost:
+    name = "this host"
+
+    def run(self, script: str, *, what: str) -> str:
+        done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise CommandFailedError(f"{what} failed: {done.stderr.strip()}")
+        return done.stdout
 
 
 class LocalEngine:
@@ -33,13 +46,34 @@ class LocalEngine:
                 f"hosts is {plan.spec.hosts.max}, but the engine is local; allowed: 1, or another"
                 " engine, such as --on ssh"
             )
-        if plan.spec.code.git:
-            raise UsageError("code.git needs another engine; on this host, code.folder is used")
+        spec = plan.spec
+        others = {
+            "code.git": spec.code.git,
+            "data": spec.data,
+            "software.packages": spec.software.packages,
+            "software.requirements": spec.software.requirements,
+            "software.setup": spec.software.setup,
+            "ssh.hosts": spec.ssh.hosts,
+        }
+        for name, value in others.items():
+            if value:
+                raise UsageError(
+                    f"{name} is set, but the engine is local, which uses this host as it is; leave"
+                    " it out, or choose another engine with --on"
+                )
 
     def prepare(self, plan: RunPlan, progress: Progress) -> None:
         """Make the folder of the run."""
-        del progress
         plan.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if plan.spec.resources == Resources() and not plan.spec.software.cuda:
+            return
+        with progress.stage("look"):
+            spec = plan.spec.model_copy(
+                update={"software": Software(python=sys.executable, cuda=plan.spec.software.cuda)}
+            )
+            lacks = shortcomings(probe(_ThisHost(), spec, str(plan.home)), spec)
+        if lacks:
+            raise ConfigError(f"this host lacks: {'; '.join(lacks)}")
 
     def submit(self, plan: RunPlan) -> None:
         """Start the head, unless it runs or has run."""

@@ -6,8 +6,9 @@ import json
 import shlex
 import time
 from dataclasses import dataclass
+from typing import Protocol
 
-from slipstream.cluster.engines.ssh_host import CommandFailedError, SshHost
+from slipstream.cluster.engines.ssh_host import CommandFailedError
 from slipstream.cluster.spec import JobSpec
 from slipstream.errors import ConfigError, PeerError, SlipstreamError
 
@@ -85,19 +86,33 @@ class HostFacts:
     skew_seconds: float
 
 
-def probe(host: SshHost, spec: JobSpec) -> HostFacts:
+class Shell(Protocol):
+    """The interface of a host whose shell can be called."""
+
+    @property
+    def name(self) -> str:
+        """Name of the host."""
+        ...
+
+    def run(self, script: str, *, what: str) -> str:
+        """Run a script and return its output."""
+        ...
+
+
+def probe(host: Shell, spec: JobSpec, home: str) -> HostFacts:
     """Return what a host has.
 
     Args:
         host: Host to ask.
         spec: Job that will run there.
+        home: Folder for runs on the host, perhaps with a leading ~.
 
     Raises:
         ConfigError: the host lets nobody in, or lacks Python.
         PeerError: the host cannot be reached.
     """
     script = _SCRIPT.format(
-        home=shlex.quote(spec.ssh.home),
+        home=shlex.quote(home),
         python=shlex.quote(spec.software.python),
         accelerators=repr(list(spec.resources.accelerators)),
     )
@@ -105,7 +120,7 @@ def probe(host: SshHost, spec: JobSpec) -> HostFacts:
     try:
         answer = json.loads(host.run(script, what="looking at the host").splitlines()[-1])
     except CommandFailedError as error:
-        raise _probe_error(host, spec, error) from error
+        raise _probe_error(host, spec, home, error) from error
     except (ValueError, IndexError) as error:
         raise PeerError(
             f"{host.name}: its shell prints no answer; does .bashrc end early?"
@@ -116,7 +131,7 @@ def probe(host: SshHost, spec: JobSpec) -> HostFacts:
 
 
 def shortcomings(facts: HostFacts, spec: JobSpec) -> list[str]:
-    """Return in words what a host lacks for a job.
+    """Return in words what the hardware, Python and the clock of a host lack for a job.
 
     Args:
         facts: What the host has.
@@ -146,16 +161,30 @@ def shortcomings(facts: HostFacts, spec: JobSpec) -> list[str]:
             f"the right time, is {facts.skew_seconds:+.0f} s off (set up NTP)",
         ),
         (
-            spec.software.environment == "existing" and not facts.has_slipstream,
-            f"Slipstream in the environment of {spec.software.python}",
+            wanted.gpu_memory is not None and not facts.gpus,
+            "a GPU of which a share is used (gpu_memory)",
         ),
     ]
     checks += [
         (facts.devices.get(name, 0) < count, f"{count} of /dev/{name}*")
         for name, count in wanted.accelerators.items()
     ]
-    checks += [(tool not in facts.tools, f"the tool {tool}") for tool in ("tmux", "rsync")]
     return [text for is_short, text in checks if is_short]
+
+
+def missing_software(facts: HostFacts, spec: JobSpec) -> list[str]:
+    """Return in words what a host lacks to be reached by ssh.
+
+    Args:
+        facts: What the host has.
+        spec: Job that will run there.
+    """
+    lacks = [f"the tool {tool}" for tool in ("tmux", "rsync") if tool not in facts.tools]
+    if spec.software.environment == "existing" and not facts.has_slipstream:
+        lacks.append(f"Slipstream in the environment of {spec.software.python}")
+    if spec.code.git and "git" not in facts.tools:
+        lacks.append("the tool git")
+    return lacks
 
 
 def _has_version(present: str, wanted: str) -> bool:
@@ -166,8 +195,8 @@ def _version(numbers: tuple[int, int, int]) -> str:
     return ".".join(map(str, numbers))
 
 
-def _probe_error(host: SshHost, spec: JobSpec, error: SlipstreamError) -> ConfigError:
+def _probe_error(host: Shell, spec: JobSpec, home: str, error: SlipstreamError) -> ConfigError:
     return ConfigError(
-        f"{host.name}: {spec.software.python} must be Python 3, and {spec.ssh.home} a folder that"
+        f"{host.name}: {spec.software.python} must be Python 3, and {home} a folder that"
         f" can be written ({error})"
     )

@@ -12,7 +12,7 @@ from slipstream.cluster.control.plan import RunPlan
 from slipstream.cluster.engines.journal_stream import JournalStream
 from slipstream.cluster.engines.layout import Layout, read_layout, write_layout
 from slipstream.cluster.engines.preparation import prepare_host
-from slipstream.cluster.engines.probe import HostFacts, probe, shortcomings
+from slipstream.cluster.engines.probe import HostFacts, missing_software, probe, shortcomings
 from slipstream.cluster.engines.protocol import HeadState, JournalPart, Progress
 from slipstream.cluster.engines.ssh_host import CommandFailedError, SshHost
 from slipstream.cluster.head.placement import ENDED, FILE_NAME, JOURNAL
@@ -72,10 +72,10 @@ class SshEngine:
 
         def look(host: SshHost) -> HostFacts | Exception:
             try:
-                found = probe(host, plan.spec)
+                found = probe(host, plan.spec, plan.spec.ssh.home)
             except (ConfigError, PeerError) as error:
                 return error
-            lacks = shortcomings(found, plan.spec)
+            lacks = shortcomings(found, plan.spec) + missing_software(found, plan.spec)
             return ConfigError(f"{host.name} lacks: {'; '.join(lacks)}") if lacks else found
 
         hosts = self._hosts(plan)
@@ -269,7 +269,7 @@ class SshEngine:
             The names of the hosts that were brought in.
         """
         hosts = [host for host in self._hosts(plan) if host.name in new]
-        facts = {host.name: probe(host, plan.spec) for host in hosts}
+        facts = {host.name: probe(host, plan.spec, plan.spec.ssh.home) for host in hosts}
         self._prepare_hosts(plan, facts, progress)
         return self._take_in(plan, lost, new, progress)
 

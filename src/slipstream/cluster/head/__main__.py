@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 from slipstream.cluster.head.encryption import server_context
+from slipstream.cluster.head.gpu_share import share_variables
 from slipstream.cluster.head.journal import Journal
 from slipstream.cluster.head.placement import ENDED, JOURNAL, Placement, read_placement
 from slipstream.cluster.head.supervisor import Result, Supervisor
@@ -46,6 +47,7 @@ def main() -> int:
 
 def _supervise(placement: Placement, folder: Path, journal: Journal) -> Result:
     if not placement.heads:
+        os.environ.update(share_variables(placement.gpu_memory_gib))
         return Supervisor(placement, folder, journal, None).run()
     board = Switchboard(placement.head_port, server_context(placement, folder), journal.host)
     try:

@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 
 from slipstream.cluster.head.encryption import client_context
+from slipstream.cluster.head.gpu_share import share_variables
 from slipstream.cluster.head.placement import Placement, read_placement
 from slipstream.cluster.head.wire import (
     MAX_LINE,
@@ -136,6 +137,7 @@ class HostDaemon:
             *AGENT,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
+            env={**os.environ, **share_variables(placement.gpu_memory_gib)},
             cwd="/",  # Python imports from this folder first, and a user's may hide our modules
             start_new_session=True,
         )

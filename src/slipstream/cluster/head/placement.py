@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from slipstream.cluster.head.roles import RolePart, parse_roles
 from slipstream.errors import ConfigError
 
 FILE_NAME = "placement.json"
@@ -60,6 +61,9 @@ class Placement:
         module: Whether the program is a Python module (default False).
         python: Path of Python on the hosts (default "python3").
         environ: Variables for every rank, which may be secret (default none).
+        roles: Roles of the ranks (default none: all ranks run `program`).
+        gpu_memory_gib: Share in GiB of a GPU's memory that each rank may use; 0 (the default) for
+            all of it.
         heads: Addresses of the head's host, of which the host daemons use the first that answers;
             empty (the default) if the ranks run on the head's own host, without host daemons.
         head_port: Port at which the head listens (default 0, if there are no host daemons).
@@ -85,6 +89,8 @@ class Placement:
     module: bool = False
     python: str = "python3"
     environ: Mapping[str, str] = field(default_factory=dict[str, str])
+    roles: tuple[RolePart, ...] = ()
+    gpu_memory_gib: float = 0.0
     heads: tuple[str, ...] = ()
     head_port: int = 0
     certificate: str = ""
@@ -137,4 +143,5 @@ def parse_placement(text: str) -> Placement:
         for name in names:
             table[name] = tuple(table[name])
     fields["retry"] = RetryRules(**rules)
+    fields["roles"] = parse_roles(fields["roles"])
     return Placement(**fields)

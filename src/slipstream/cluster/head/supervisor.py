@@ -15,6 +15,7 @@ from slipstream.cluster.elastic.flight_log import ElasticFlightLog
 from slipstream.cluster.head.attempt import AttemptDisplay
 from slipstream.cluster.head.journal import Journal
 from slipstream.cluster.head.placement import Placement
+from slipstream.cluster.head.roles import awaited_ranks, role_argv
 from slipstream.cluster.head.sources import HostsThatCame
 from slipstream.cluster.head.switchboard import Switchboard
 from slipstream.cluster.head.verdict import Attempts
@@ -149,10 +150,15 @@ class Supervisor:
 
     def _job(self, hosts: tuple[Host, ...], number: int) -> Job:
         placement = self._placement
+        program = placement.program
+        if placement.roles:
+            addresses = [host.address or "127.0.0.1" for host in hosts for _ in range(host.slots)]
+            program = role_argv(placement.python, placement.roles, addresses)
         return Job(
             hosts=hosts,
-            program=placement.program,
-            module=placement.module,
+            program=program,
+            module=placement.module and not placement.roles,
+            awaited=awaited_ranks(placement.roles) if placement.roles else None,
             cwd=placement.cwd,
             python=placement.python,
             environ=dict(os.environ),

@@ -51,6 +51,8 @@ class Job:
         nccl_plugin: Whether NCCL sends through Slipstream's net plugin (default False).
         flight_folder: Absolute path of the folder for flight records, the same on every host
             (default None: no records).
+        awaited: Ranks whose ends end the job; the others, which serve them, get SIGTERM then. None
+            (the default) for all ranks.
         connect: Function that connects to the agent of a host, given the job, the host and the
             descriptors of a terminal; None (the default) to start agents by ssh.
 
@@ -69,6 +71,7 @@ class Job:
     grace_seconds: float = 3.0
     nccl_plugin: bool = False
     flight_folder: Path | None = None
+    awaited: frozenset[int] | None = None
     connect: Callable[[Job, Host, Sequence[int]], AgentConnection] | None = None
 
     def __post_init__(self) -> None:

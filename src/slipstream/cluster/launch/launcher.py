@@ -195,6 +195,7 @@ class _Launcher:
         self._ended: dict[int, _Ended] = {}
         self._signal: int | None = None
         self._is_ending = False
+        self._has_served = False  # whether the ranks that serve others were ended, at the end
         self._began_at = time.monotonic()
         self._connect_seconds = Settings.from_environment(
             job.effective_environ
@@ -331,8 +332,20 @@ class _Launcher:
     def _take_exit(self, link: AgentLink, rank: int, status: int) -> None:
         self._display.exited(rank, link.host.name, status)
         self._ended[rank] = _Ended(link.host.name, status)
+        if self._has_served:
+            return
         if status != 0 and self._failure is None:
             self._fail(link, rank, describe_status(status), 128 - status if status < 0 else status)
+        self._end_servers()
+
+    def _end_servers(self) -> None:
+        """End the ranks that serve others, once those others have all succeeded."""
+        awaited = self._job.awaited
+        if awaited is None or self._failure is not None or self._is_ending:
+            return
+        if all(rank in self._ended and self._ended[rank].status == 0 for rank in awaited):
+            self._has_served = True
+            self._order_all(End(), self._job.grace_seconds)
 
     # ---- failure and end ----
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
 from slipstream.cluster.spec.engines import Cloud, EngineName, Kubernetes, Ray, Slurm, Ssh
-from slipstream.cluster.spec.model import Duration, Model, Name, Texts
-from slipstream.cluster.spec.parts import Code, Data, Resources, Retry, Software
+from slipstream.cluster.spec.model import Command, Duration, Model, Name, Texts
+from slipstream.cluster.spec.parts import Code, Data, Resources, Retry, Role, Software
 
 
 class HostRange(Model):
@@ -45,22 +44,13 @@ def _processes(value: Any) -> Any:
     return value
 
 
-def _command(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    try:
-        return tuple(shlex.split(value))
-    except ValueError as error:
-        raise ValueError(f"{value!r} cannot be split into words: {error}") from error
-
-
 class JobSpec(Model):
     """The description of a job."""
 
     name: Name
     """Name of the run: lower-case letters, digits and hyphens, at most 40; by default that of the
     job file."""
-    command: Annotated[tuple[str, ...], BeforeValidator(_command), Field(min_length=1)]
+    command: Command
     """Program and arguments, as a text or a list: `train.py --lr 0.1`. A .py file runs with the
     Python of the hosts' environment."""
     module: bool = False
@@ -71,6 +61,10 @@ class JobSpec(Model):
     """Number of hosts, such as 4, or 2:4 for at least 2 and at most 4."""
     processes: Annotated[int | Literal["gpu"], BeforeValidator(_processes)] = "gpu"
     """Number of ranks on each host; `gpu` stands for one for each GPU, or one."""
+    roles: dict[str, Role] = Field(default_factory=dict)
+    """Roles of the ranks in their order, such as `ps: {count: 1}` and `worker: {count: 3}`; their
+    counts add up to the ranks of all hosts. Ranks get TF_CONFIG, and with a role `scheduler` also
+    DMLC_*. The roles ps, server and scheduler end with the others."""
     env: dict[str, str] = Field(default_factory=dict)
     """Environment variables of every rank; they are recorded, so they may not be secret."""
     secrets: Texts = ()
@@ -107,3 +101,20 @@ class JobSpec(Model):
     """Options of Ray."""
     cloud: Cloud = Cloud()
     """Options of AWS and Alibaba Cloud."""
+
+    @model_validator(mode="after")
+    def _roles_fit(self) -> JobSpec:
+        if not self.roles:
+            return self
+        count = sum(role.count for role in self.roles.values())
+        if self.processes == "gpu" or self.hosts.min != self.hosts.max:
+            raise ValueError("roles need a number of processes, and one number of hosts")
+        ranks = self.hosts.max * self.processes
+        if count != ranks:
+            raise ValueError(
+                f"the roles have {count} ranks, and {self.hosts.max} hosts with {self.processes}"
+                f" processes have {ranks}"
+            )
+        if self.retry.scope != "group":
+            raise ValueError("roles need retry.scope: group")
+        return self

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -35,6 +36,15 @@ def _parsed(value: Any, parse: Callable[[str], float]) -> Any:
         raise ValueError(str(error)) from error
 
 
+def _command(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    try:
+        return tuple(shlex.split(value))
+    except ValueError as error:
+        raise ValueError(f"{value!r} cannot be split into words: {error}") from error
+
+
 def _texts(value: Any) -> Any:
     return (value,) if isinstance(value, str) else value
 
@@ -43,3 +53,4 @@ Duration = Annotated[float, BeforeValidator(_duration), Field(gt=0)]
 Gibibytes = Annotated[float, BeforeValidator(_gib), Field(gt=0)]
 Texts = Annotated[tuple[str, ...], BeforeValidator(_texts)]
 Name = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$")]
+Command = Annotated[tuple[str, ...], BeforeValidator(_command), Field(min_length=1)]

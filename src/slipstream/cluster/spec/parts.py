@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from slipstream.cluster.spec.model import Duration, Gibibytes, Model, Texts
+from slipstream.cluster.spec.model import Command, Duration, Gibibytes, Model, Texts
 
 
 class Code(Model):
@@ -85,6 +85,15 @@ class Retry(Model):
     """Time for which the job waits for a replacement of a lost host before it shrinks."""
     lost: Duration = 600.0
     """Time for which fewer than the least number of hosts may be there."""
+
+
+class Role(Model):
+    """The ranks of one role, such as worker or ps."""
+
+    count: int = Field(default=1, ge=1)
+    """Number of ranks."""
+    command: Command | None = None
+    """Program and arguments of these ranks; by default those of the job."""
 
 
 class Data(Model):
