@@ -162,5 +162,6 @@ def test_every_setting_is_read_by_somebody(pytestconfig: pytest.Config) -> None:
     sources = [path.read_text() for path in (pytestconfig.rootpath / "src").rglob("*.py")]
     plugin = (pytestconfig.rootpath / "plugin" / "options.cc").read_text()
     for attribute, variable in variables().items():
-        is_read = any(re.search(rf"\.{attribute}\b", text) for text in sources)
+        read = rf"\.{attribute}\b|\"{attribute}\""
+        is_read = any(re.search(read, text) for text in sources)
         assert is_read or f'"{variable.name}"' in plugin, attribute

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from slipstream.cli.cluster.examples import examples
 from slipstream.cli.cluster.runs import Name, open_session
 from slipstream.cli.cluster.view import TerminalView
 from slipstream.errors import UsageError
@@ -22,9 +23,11 @@ HostName = Annotated[
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands to `app`."""
-    app.command("ssh", context_settings={"allow_interspersed_args": False})(ssh)
-    app.command("tmux")(tmux)
-    app.command("scp")(scp)
+    app.command("ssh", epilog=examples("ssh"), context_settings={"allow_interspersed_args": False})(
+        ssh
+    )
+    app.command("tmux", epilog=examples("tmux"))(tmux)
+    app.command("scp", epilog=examples("scp"))(scp)
 
 
 def ssh(

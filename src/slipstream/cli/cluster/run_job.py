@@ -8,7 +8,14 @@ from typing import Annotated
 
 import typer
 
-from slipstream.cli.cluster.view import JsonView, TerminalView
+from slipstream.cli.groups import CommandLine
+
+EXAMPLES = """\b
+[bold]Examples[/bold]
+  slipstream run job.yaml                   on the engine that the job names
+  slipstream run job.yaml --on ssh --set 'ssh.hosts=[a,b]' --set hosts=2
+  slipstream run job.yaml --detach
+"""
 
 SUFFIXES = (".yaml", ".yml")
 
@@ -31,9 +38,9 @@ def run_job(path: Path, arguments: Sequence[str], *, as_json: bool = False) -> i
 
 
 def _make_app(path: Path, printed_as_json: bool) -> typer.Typer:
-    app = typer.Typer(add_completion=False)
+    app = CommandLine(add_completion=False)
 
-    @app.command()
+    @app.command(epilog=EXAMPLES)
     def job(  # pyright: ignore[reportUnusedFunction]
         on: Annotated[
             str | None, typer.Option(metavar="ENGINE", help="Engine in place of the job's own.")
@@ -64,6 +71,7 @@ def _make_app(path: Path, printed_as_json: bool) -> typer.Typer:
 
 
 def _run(path: Path, overrides: list[str], *, detach: bool, as_json: bool) -> int:
+    from slipstream.cli.cluster.view import JsonView, TerminalView
     from slipstream.cluster.control.session import Session
     from slipstream.cluster.spec import read_job
     from slipstream.settings import home_folder

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from slipstream.cli.cluster.examples import examples
 from slipstream.cli.cluster.view import JsonView, TerminalView
 from slipstream.cli.options import AsJson
 from slipstream.cli.output import emit, remark
@@ -23,13 +24,13 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the run, or #
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands to `app`."""
-    app.command("ls")(list_runs)
-    app.command("status")(status)
-    app.command("attach")(attach)
-    app.command("logs")(logs)
-    app.command("events")(events)
-    app.command("down")(down)
-    app.command("replay")(replay)
+    app.command("ls", epilog=examples("ls"))(list_runs)
+    app.command("status", epilog=examples("status"))(status)
+    app.command("attach", epilog=examples("attach"))(attach)
+    app.command("logs", epilog=examples("logs"))(logs)
+    app.command("events", epilog=examples("events"))(events)
+    app.command("down", epilog=examples("down"))(down)
+    app.command("replay", epilog=examples("replay"))(replay)
 
 
 def list_runs(

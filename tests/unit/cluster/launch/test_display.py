@@ -193,7 +193,10 @@ def test_json_has_an_event_on_each_line() -> None:
     display.note("z")
     display.finished(FAILURE)
     display.finished(None)
-    assert [json.loads(line) for line in out.getvalue().splitlines()] == [
+    events = [json.loads(line) for line in out.getvalue().splitlines()]
+    times = [event.pop("time") for event in events]
+    assert times == sorted(times)
+    assert events == [
         {"event": "started", "rank": 1, "host": "b", "pid": 77},
         {"event": "line", "rank": 1, "stream": "stderr", "text": "x"},
         {"event": "line", "rank": 1, "stream": "stdout", "text": "y"},

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from slipstream.cluster.launch import Job, launch, parse_hosts
-from slipstream.cluster.launch.launcher import Failure
 from slipstream.cluster.launch.connection import SSH_OPTIONS
+from slipstream.cluster.launch.launcher import Failure
 from slipstream.cluster.launch.link import AgentLink, describe_status
 from slipstream.errors import InternalError
 
