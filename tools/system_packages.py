@@ -83,6 +83,9 @@ GROUPS: dict[str, tuple[Package, ...]] = {
         Package("libopenmpi-dev", "benchmarks", program("mpicc.openmpi"), required=False),
         Package("mpich", "tests under mpiexec", program("mpiexec.mpich"), required=False),
         Package("chromium", "tests of HTML reports", program("chromium"), required=False),
+        Package("tmux", "tests of clusters", program("tmux"), required=False),
+        Package("rsync", "tests of clusters", program("rsync"), required=False),
+        Package("faketime", "tests of clocks that differ", program("faketime"), required=False),
         Package("slurm-wlm", "tests under srun", program("slurmctld"), required=False),
         Package("munge", "tests under srun", program("munged"), required=False),
         Package(

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import shlex
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
@@ -10,18 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sshd import SSHD, command, make_key, sshd_config
+from waiting import LIMIT_SECONDS
+
 Run = Callable[..., Any]  # conftest.Launch is what it returns
 Wait = Callable[[Callable[[], object]], None]
-LIMIT_SECONDS = 60.0
 ADDRESSES = {"alpha": "10.77.0.1", "beta": "10.77.0.2", "desk": "10.77.0.3"}
 # Hosts need not agree about the names of their interfaces; alpha and beta have a second one each.
 INTERFACES = {"alpha": "eth0", "beta": "port7", "desk": "eth0"}
 SECOND = {"alpha": ("fast0", "10.78.0.1"), "beta": ("fabric", "10.78.0.2")}
-
-
-def command(line: str) -> None:
-    """Run a command line that must succeed."""
-    subprocess.run(shlex.split(line), check=True, capture_output=True, timeout=LIMIT_SECONDS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,12 +117,9 @@ def disconnect(network: Network) -> None:
 def make_keys(network: Network) -> None:
     """Make the user's key, one host key per host, and the lists that make them trust each other."""
     folder = network.folder
-    for name in ("user_key", "alpha_key", "beta_key"):
-        command(f"ssh-keygen -q -t ed25519 -N '' -f {folder}/{name}")
-    (folder / "authorized_keys").write_text((folder / "user_key.pub").read_text())
+    (folder / "authorized_keys").write_text(make_key(folder / "user_key"))
     known = [
-        f"{host},{ADDRESSES[host]},fd77::{ADDRESSES[host][-1]} "
-        + (folder / f"{host}_key.pub").read_text()
+        f"{host},{ADDRESSES[host]},fd77::{ADDRESSES[host][-1]} " + make_key(folder / f"{host}_key")
         for host in ("alpha", "beta")
     ]
     (folder / "known_hosts").write_text("".join(known))
@@ -135,13 +128,11 @@ def make_keys(network: Network) -> None:
 def start_sshd(network: Network, host: str) -> "subprocess.Popen[bytes]":
     """Start a host's sshd, with nothing of the machine's own configuration."""
     Path("/run/sshd").mkdir(exist_ok=True)
-    config = network.folder / f"{host}_config"
-    config.write_text(
-        f"HostKey {network.folder}/{host}_key\n"
-        f"AuthorizedKeysFile {network.folder}/authorized_keys\n"
-        "PidFile none\nUsePAM no\nStrictModes no\nPasswordAuthentication no\n"
-    )
-    sshd = ("/usr/sbin/sshd", "-D", "-f", str(config), "-E", str(network.folder / f"{host}_log"))
+    folder = network.folder
+    config = folder / f"{host}_config"
+    keys = (f"{folder}/{host}_key", f"{folder}/authorized_keys")
+    config.write_text(sshd_config(*keys, "PidFile none"))
+    sshd = (SSHD, "-D", "-f", str(config), "-E", str(folder / f"{host}_log"))
     return subprocess.Popen([*network.at(host), *sshd])
 
 

@@ -12,20 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from waiting import LIMIT_SECONDS, wait_until
 
 RANKS = Path(__file__).parent / "ranks"
 COMMAND = str(Path(sys.executable).with_name("slipstream"))
-LIMIT_SECONDS = 60.0  # far more than anything here takes, on a machine that does other things too
-
 Wait = Callable[[Callable[[], object]], None]
-
-
-def wait_until(condition: Callable[[], object], seconds: float = LIMIT_SECONDS) -> None:
-    """Return as soon as the condition holds; fail when it does not within the seconds."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"still false after {seconds} s"
-        time.sleep(0.02)
 
 
 @dataclass(kw_only=True)
