@@ -28,9 +28,13 @@ def make_engine(spec: JobSpec, store: Store) -> Engine:
             from slipstream.cluster.engines.ssh import SshEngine
 
             return SshEngine()
+        case "slurm":
+            from slipstream.cluster.engines.slurm import SlurmEngine
+
+            return SlurmEngine()
         case "aws" | "aliyun":
             from slipstream.cluster.engines.cloud import CloudEngine
 
             return CloudEngine(spec.on, spec, store)
         case _:
-            raise UsageError(f"the engine is {spec.on!r}; allowed: local, ssh, aws, aliyun")
+            raise UsageError(f"the engine is {spec.on!r}; allowed: local, ssh, slurm, aws, aliyun")

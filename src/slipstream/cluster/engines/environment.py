@@ -7,7 +7,7 @@ import shlex
 from pathlib import Path
 
 from slipstream.cluster.engines.probe import HostFacts
-from slipstream.cluster.engines.ssh_host import SshHost
+from slipstream.cluster.engines.this_host import HostWithFiles
 from slipstream.cluster.own_wheel import build_own_wheel
 from slipstream.cluster.spec import JobSpec
 from slipstream.errors import UsageError
@@ -29,7 +29,7 @@ touch "$folder/done"
 """
 
 
-def make_environment(host: SshHost, facts: HostFacts, spec: JobSpec, base: Path) -> str:
+def make_environment(host: HostWithFiles, facts: HostFacts, spec: JobSpec, base: Path) -> str:
     """Make the environment of a job on a host; return the path of its Python.
 
     Args:
@@ -53,7 +53,7 @@ def make_environment(host: SshHost, facts: HostFacts, spec: JobSpec, base: Path)
 
 
 def _install(
-    host: SshHost, facts: HostFacts, spec: JobSpec, base: Path, wheel: Path, folder: str
+    host: HostWithFiles, facts: HostFacts, spec: JobSpec, base: Path, wheel: Path, folder: str
 ) -> None:
     files = f"{folder}.files"
     host.run(f"mkdir -p {shlex.quote(files)}", what="making the environment")

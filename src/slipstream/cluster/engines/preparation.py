@@ -9,12 +9,12 @@ from slipstream.cluster.control.plan import RunPlan
 from slipstream.cluster.engines.environment import make_environment
 from slipstream.cluster.engines.probe import HostFacts
 from slipstream.cluster.engines.protocol import Progress
-from slipstream.cluster.engines.ssh_host import SshHost
+from slipstream.cluster.engines.this_host import HostWithFiles
 
 SETUP_SECONDS = 3600.0
 
 
-def prepare_host(plan: RunPlan, host: SshHost, facts: HostFacts, progress: Progress) -> str:
+def prepare_host(plan: RunPlan, host: HostWithFiles, facts: HostFacts, progress: Progress) -> str:
     """Bring code, environment and data to a host; return the path of its Python.
 
     Args:
@@ -42,7 +42,7 @@ def prepare_host(plan: RunPlan, host: SshHost, facts: HostFacts, progress: Progr
     return python
 
 
-def _bring_code(plan: RunPlan, host: SshHost, folder: str) -> None:
+def _bring_code(plan: RunPlan, host: HostWithFiles, folder: str) -> None:
     code = plan.spec.code
     if code.git:
         script = (
@@ -55,7 +55,7 @@ def _bring_code(plan: RunPlan, host: SshHost, folder: str) -> None:
         host.upload(plan.code_folder, f"{folder}/code", code.exclude)
 
 
-def _bring_data(plan: RunPlan, host: SshHost, folder: str, python: str) -> None:
+def _bring_data(plan: RunPlan, host: HostWithFiles, folder: str, python: str) -> None:
     for item in plan.spec.data:
         target = f"{folder}/code/{item.path}"
         if "://" not in item.source:
@@ -66,7 +66,7 @@ def _bring_data(plan: RunPlan, host: SshHost, folder: str, python: str) -> None:
         host.run(fetch, what=f"fetching {item.source}", seconds=SETUP_SECONDS)
 
 
-def _run_setup(plan: RunPlan, host: SshHost, folder: str, python: str) -> None:
+def _run_setup(plan: RunPlan, host: HostWithFiles, folder: str, python: str) -> None:
     quoted = shlex.quote(folder)
     script = (
         f"test -e {quoted}/setup.done && exit 0; cd {quoted}/code &&"
