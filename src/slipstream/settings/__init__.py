@@ -5,6 +5,7 @@ and are passed on as frozen values. `python -m slipstream.settings` prints the d
 the variables.
 """
 
+from slipstream.settings.cluster import checkpoint_environment as checkpoint_environment
 from slipstream.settings.cluster import home_folder as home_folder
 from slipstream.settings.cluster import stopping_call as stopping_call
 from slipstream.settings.elastic import RANK_VARIABLES as RANK_VARIABLES

@@ -23,6 +23,15 @@ def home_folder(environ: Mapping[str, str] = os.environ) -> Path:
     return variable.kind.read(variable.name, text) if text else Path.home() / ".slipstream"
 
 
+def checkpoint_environment(place: str) -> dict[str, str]:
+    """Return the variable that tells ranks where their checkpoints belong; none for "".
+
+    Args:
+        place: Folder or URL.
+    """
+    return {variables()["checkpoint"].name: place} if place else {}
+
+
 def stopping_call(environ: Mapping[str, str] = os.environ) -> tuple[str, int] | None:
     """Return the outside call at which this process kills itself; None for no such call.
 

@@ -295,6 +295,15 @@ class Settings:
             "~/.slipstream",
         ),
     )
+    checkpoint: str | None = field(
+        default=None,
+        metadata=_named(
+            "SLIPSTREAM_CHECKPOINT",
+            TEXT,
+            "Folder or URL for checkpoints, which `slipstream run` takes from the job file.",
+            "none",
+        ),
+    )
     stop_at: str | None = field(
         default=None,
         metadata=_named(

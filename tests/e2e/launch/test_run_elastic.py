@@ -253,7 +253,7 @@ def test_a_killed_agent_takes_its_processes_along_and_comes_back(
     launch = run("-n", "2", "--min", "2", "sh", "-c", program, once)
     launch.wait_for("[0] ready", "[1] ready")
     once.touch()
-    (agent,) = (pid for pid in launch.descendants() if b"cluster.agent" in command(pid))
+    (agent,) = (pid for pid in launch.descendants() if b"cluster.launch.agent" in command(pid))
     os.kill(agent, signal.SIGKILL)
     assert launch.finish() == 0, launch.errors
     assert "localhost cannot be used: the connection to its agent was lost" in launch.errors

@@ -278,6 +278,8 @@ def test_events_are_json_lines(run: Run, tmp_path: Path) -> None:
     assert launch.finish() == 4
     events = [json.loads(line) for line in launch.output.splitlines()]
     kinds = [event.pop("event") for event in events]
+    times = [event.pop("time") for event in events]
+    assert times == sorted(times)
     assert kinds.count("started") == 2
     assert kinds.count("exited") == 2
     assert {"rank": 0, "stream": "stdout", "text": "hello"} in events

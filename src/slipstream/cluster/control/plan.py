@@ -14,11 +14,10 @@ from slipstream.cluster.head.roles import RolePart
 from slipstream.cluster.records import RunRecord
 from slipstream.cluster.spec import JobSpec
 from slipstream.errors import UsageError
+from slipstream.settings import checkpoint_environment
 
 # Files of the keys of a run; the last one is written last.
 _KEY_NAMES = ("certificate", "private_key", "ssh_key", "ssh_key.pub", "job_key")
-
-CHECKPOINT_VARIABLE = "SLIPSTREAM_CHECKPOINT"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,7 +85,6 @@ class RunPlan:
             head_port: Port of the head (default 0).
         """
         spec, rules = self.spec, self.spec.retry
-        checkpoint = {CHECKPOINT_VARIABLE: spec.checkpoint} if spec.checkpoint else {}
         return Placement(
             run=self.run,
             program=spec.command,
@@ -99,7 +97,7 @@ class RunPlan:
             python=python,
             environ={
                 **spec.env,
-                **checkpoint,
+                **checkpoint_environment(spec.checkpoint),
                 **self.secret_variables,
                 "SLIPSTREAM_JOB_KEY": self.job_key,
             },

@@ -11,7 +11,7 @@ from slipstream.cluster.control.plan import RunPlan
 from slipstream.cluster.engines.protocol import HeadState, JournalPart, Progress
 from slipstream.cluster.engines.ssh import SshEngine
 from slipstream.cluster.engines.ssh_host import SshHost
-from slipstream.cluster.providers.choice import make_provider
+from slipstream.cluster.providers.choice import cloud_provider
 from slipstream.cluster.providers.protocol import ClusterRequest, Machine, Offer, Provider
 from slipstream.cluster.records import Ledger, Store
 from slipstream.cluster.spec import JobSpec
@@ -62,7 +62,7 @@ class CloudEngine:
 
     def __init__(self, name: str, spec: JobSpec, store: Store) -> None:
         self.name = name
-        self._provider: Provider = make_provider(name, spec.cloud.region, spec.cloud.zone)
+        self._provider: Provider = cloud_provider(name, spec.cloud.region)
         self._ledger = Ledger(store)
         self._machines: dict[str, Machine] = {}
         self._ssh = SshEngine(self._hosts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import shlex
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from slipstream.cluster.engines.probe import HostFacts
 from slipstream.cluster.engines.this_host import HostWithFiles
 from slipstream.cluster.own_wheel import build_own_wheel
 from slipstream.cluster.spec import JobSpec
-from slipstream.errors import UsageError
+from slipstream.errors import ConfigError, UsageError
 
 INSTALL_SECONDS = 1800.0
 
@@ -43,13 +44,39 @@ def make_environment(host: HostWithFiles, facts: HostFacts, spec: JobSpec, base:
         CommandFailedError: pip failed.
     """
     if spec.software.environment == "existing":
+        _check_frameworks(host, spec, spec.software.python)
         return spec.software.python
     wheel = build_own_wheel(facts.python[:2], facts.machine)
     folder = f"{facts.home}/envs/{_digest(spec, base, wheel, facts)}"
     check = f"test -e {shlex.quote(folder)}/done && echo yes || true"
     if host.run(check, what="looking for the environment").strip() != "yes":
         _install(host, facts, spec, base, wheel, folder)
+    _check_frameworks(host, spec, f"{folder}/bin/python")
     return f"{folder}/bin/python"
+
+
+def _check_frameworks(host: HostWithFiles, spec: JobSpec, python: str) -> None:
+    """Refuse an environment whose frameworks have other versions than the job wants.
+
+    Raises:
+        ConfigError: a framework is missing, or has another version.
+    """
+    wanted = spec.software.frameworks
+    if not wanted:
+        return
+    code = (
+        "import importlib.metadata as m, json, sys; print(json.dumps({d.metadata['Name'].lower():"
+        " d.version for d in m.distributions()}))"
+    )
+    script = shlex.join([python, "-c", code])
+    present: dict[str, str] = json.loads(host.run(script, what="looking at the packages"))
+    for name, version in wanted.items():
+        has = present.get(name.lower(), "")
+        if not (has == version or has.startswith((f"{version}.", f"{version}+"))):
+            raise ConfigError(
+                f"{host.name} needs {name} {version} and has {has or 'none'} in {python}; change"
+                " software.frameworks, or install it there"
+            )
 
 
 def _install(
@@ -58,7 +85,7 @@ def _install(
     files = f"{folder}.files"
     host.run(f"mkdir -p {shlex.quote(files)}", what="making the environment")
     host.upload(wheel.parent, f"{files}/own")
-    arguments = [f"{files}/own/{wheel.name}", *spec.software.packages]
+    arguments = [f"{files}/own/{wheel.name}", *packages_of(spec)]
     requirements = _requirements(spec, base)
     if requirements:
         path = f"{files}/requirements.txt"
@@ -75,6 +102,12 @@ def _install(
         arguments=shlex.join(arguments),
     )
     host.run(script, what="installing packages", seconds=INSTALL_SECONDS)
+
+
+def packages_of(spec: JobSpec) -> list[str]:
+    """Return the packages of a job, with the frameworks in the wanted versions."""
+    frameworks = [f"{name}=={version}.*" for name, version in spec.software.frameworks.items()]
+    return [*spec.software.packages, *frameworks]
 
 
 def _requirements(spec: JobSpec, base: Path) -> str:
@@ -94,7 +127,7 @@ def _digest(spec: JobSpec, base: Path, wheel: Path, facts: HostFacts) -> str:
     parts = (
         spec.software.python,
         str(facts.python),
-        *spec.software.packages,
+        *packages_of(spec),
         _requirements(spec, base),
         spec.software.index,
         spec.software.wheels,

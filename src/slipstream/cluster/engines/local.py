@@ -14,7 +14,7 @@ from pathlib import Path
 from slipstream.cluster.control.plan import RunPlan
 from slipstream.cluster.engines.probe import probe, shortcomings
 from slipstream.cluster.engines.protocol import HeadState, JournalPart, Progress
-from slipstream.cluster.engines.ssh_host import CommandFailedError
+from slipstream.cluster.engines.this_host import ThisHost
 from slipstream.cluster.head.placement import FILE_NAME, JOURNAL
 from slipstream.cluster.outside import outside
 from slipstream.cluster.spec.parts import Resources, Software
@@ -22,16 +22,6 @@ from slipstream.errors import ConfigError, UsageError
 from slipstream.settings import absolute_module_path
 
 LOOK_SECONDS = 0.02
-
-
-class _ThisHost:
-    name = "this host"
-
-    def run(self, script: str, *, what: str) -> str:
-        done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise CommandFailedError(f"{what} failed: {done.stderr.strip()}")
-        return done.stdout
 
 
 class LocalEngine:
@@ -71,7 +61,7 @@ class LocalEngine:
             spec = plan.spec.model_copy(
                 update={"software": Software(python=sys.executable, cuda=plan.spec.software.cuda)}
             )
-            lacks = shortcomings(probe(_ThisHost(), spec, str(plan.home)), spec)
+            lacks = shortcomings(probe(ThisHost(), spec, str(plan.home)), spec)
         if lacks:
             raise ConfigError(f"this host lacks: {'; '.join(lacks)}")
 

@@ -36,6 +36,11 @@ def cuda():
         return said.partition("CUDA Version:")[2].split()[0]
     except (OSError, IndexError, subprocess.TimeoutExpired):
         return ""
+def cudnn():
+    listed = subprocess.run(["/sbin/ldconfig", "-p"], capture_output=True, text=True).stdout
+    found = [line.split()[-1] for line in listed.splitlines() if "libcudnn.so" in line]
+    names = [os.path.basename(os.path.realpath(path)) for path in found]
+    return max((name.partition(".so.")[2] for name in names), default="")
 def importable():
     try:
         import slipstream
@@ -47,7 +52,7 @@ print(json.dumps(dict(
     home=os.path.realpath(home), python=list(sys.version_info[:3]), machine=os.uname().machine,
     tools=[tool for tool in ("tmux", "rsync", "git") if shutil.which(tool)],
     cores=len(os.sched_getaffinity(0)), memory=memory, disk=shutil.disk_usage(home).free,
-    gpus=gpus(), cuda=cuda(), clock=time.time(), has_slipstream=importable(),
+    gpus=gpus(), cuda=cuda(), cudnn=cudnn(), clock=time.time(), has_slipstream=importable(),
     devices={{name: len(glob.glob("/dev/" + name + "*")) for name in {accelerators}}})))
 END
 """
@@ -67,6 +72,7 @@ class HostFacts:
         disk: Free disk space of `home` in bytes.
         gpus: Name and memory in MiB of each GPU, separated by a comma.
         cuda: Version of CUDA that the driver supports, or "".
+        cudnn: Version of cuDNN that is installed for all programs, or "".
         has_slipstream: Whether its Python can import Slipstream.
         devices: Number of files of each named accelerator.
         skew_seconds: Time in seconds by which its clock is ahead of this machine's.
@@ -81,6 +87,7 @@ class HostFacts:
     disk: int
     gpus: tuple[str, ...]
     cuda: str
+    cudnn: str
     has_slipstream: bool
     devices: dict[str, int]
     skew_seconds: float
@@ -155,6 +162,10 @@ def shortcomings(facts: HostFacts, spec: JobSpec) -> list[str]:
         (
             not _has_version(facts.cuda, spec.software.cuda),
             f"CUDA {spec.software.cuda}, has {facts.cuda or 'none'}",
+        ),
+        (
+            not _has_version(facts.cudnn, spec.software.cudnn),
+            f"cuDNN {spec.software.cudnn}, has {facts.cudnn or 'none'}",
         ),
         (
             abs(facts.skew_seconds) > MAX_SKEW_SECONDS,

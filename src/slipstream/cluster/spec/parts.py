@@ -40,6 +40,11 @@ class Software(Model):
     """Folder on this machine with wheels, which are brought to hosts without an index."""
     cuda: str = ""
     """Version of CUDA that every host must have, such as `12`; checked before the start."""
+    cudnn: str = ""
+    """Version of cuDNN that every host must have, such as `9`; checked before the start."""
+    frameworks: dict[str, str] = Field(default_factory=dict)
+    """Versions of frameworks, such as `torch: 2.13`, which are installed, or checked in an existing
+    environment."""
     setup: str = ""
     """Shell commands that every host runs once before the start, in the folder of the code."""
 
