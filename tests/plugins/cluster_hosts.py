@@ -7,10 +7,10 @@ knows the keys of all hosts. It has no sshd.
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from pathlib import Path
 
-from host import Host
+from host import SSHD, Host
 from host_boot import HOME, UID, Disk
 from sshd import make_key, sshd_config
 from switch import Switch
@@ -27,7 +27,7 @@ class Hosts:
         self.folder, self.shared = folder, shared
         self.switch = Switch()
         self.by_name: dict[str, Host] = {}
-        self.desk = self.make("desk", f"{NETWORK}.1", has_sshd=False)
+        self.desk = self.make("desk", f"{NETWORK}.1")
         self.user_key = make_key(self.desk.path(f"{HOME}/.ssh/id_ed25519"))
         os.chown(self.desk.path(f"{HOME}/.ssh/id_ed25519"), UID, UID)
         self.desk.write(f"{HOME}/.ssh/config", "StrictHostKeyChecking yes\n", 0o600)
@@ -68,8 +68,6 @@ class Hosts:
         address: str,
         home_bytes: int | None = None,
         environ: Mapping[str, str] | None = None,
-        *,
-        has_sshd: bool = True,
     ) -> Host:
         """Return a new host, which is off."""
         disk = Disk(folder=self.folder / name, home_bytes=home_bytes, shared=self.shared)
@@ -80,7 +78,6 @@ class Hosts:
             disk=disk,
             switch=self.switch,
             environ=environ or {},
-            has_sshd=has_sshd,
         )
         return host
 
@@ -97,6 +94,7 @@ class Hosts:
         )
         host.path(f"{SSHD_FILES}/config").write_text(settings)
         self.trust(host)
+        host.services.append(SSHD)
 
     def trust(self, host: Host, *, key: bool = True) -> None:
         """Let the user's key log in on a host, or refuse it from now on."""
@@ -119,7 +117,7 @@ class Hosts:
         known = [
             f"{host.name},{host.address} {host.path(f'{SSHD_FILES}/host_key.pub').read_text()}"
             for host in self.by_name.values()
-            if host.has_sshd
+            if SSHD in host.services
         ]
         self.desk.write(f"{HOME}/.ssh/known_hosts", "".join(known), 0o600)
 
@@ -145,7 +143,7 @@ def clock_variables(seconds: float) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def open_hosts(folder: Path, shared: Mapping[str, Path] | None = None) -> Iterator[Hosts]:
+def open_hosts(folder: Path, shared: Mapping[str, Path] | None = None) -> Generator[Hosts]:
     """Yield a desk, to which further hosts can be added; switch all of them off at the end.
 
     Args:

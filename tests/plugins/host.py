@@ -13,11 +13,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from host_boot import HOME, UID, USER, Disk, boot_script
+from host_boot import HOME, UID, USER, Disk, boot_script, service_line
 from switch import WITH_US, Switch
 from waiting import LIMIT_SECONDS, wait_until
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+SSHD = "/usr/sbin/sshd -D -f /etc/ssh/test/config -E /var/log/sshd.log"
 NAMESPACES = ("--net", "--mount", "--uts", "--ipc", "--pid")
 
 
@@ -71,7 +72,7 @@ class Host:
         disk: Folders that the host keeps while it is off.
         switch: Network of all hosts.
         environ: Variables of all programs that start on the host.
-        has_sshd: Whether others can log in.
+        services: Command lines of what the host starts when it boots.
     """
 
     name: str
@@ -79,7 +80,7 @@ class Host:
     disk: Disk
     switch: Switch
     environ: Mapping[str, str] = field(default_factory=dict[str, str])
-    has_sshd: bool = True
+    services: list[str] = field(default_factory=list[str])
     power: "subprocess.Popen[bytes] | None" = None
     first: int = 0
     own: frozenset[int] = frozenset()
@@ -204,7 +205,7 @@ class Host:
         shutil.rmtree(self.path("/run"))
         self.path("/run").mkdir()
         script = self.disk.folder / "boot"
-        script.write_text(boot_script(self.disk, self.name, with_sshd=self.has_sshd))
+        script.write_text(boot_script(self.disk, self.name, self.services))
         with (self.disk.folder / "console").open("w") as console:
             line = ("unshare", *NAMESPACES, "--fork", "--kill-child", "bash", str(script))
             self.power = subprocess.Popen(
@@ -224,6 +225,16 @@ class Host:
         wait_until(lambda: is_up("/run/booted"))
         self.first = only_child(power.pid)
         self.switch.plug_in(self.name, self.first, self.address)
-        if self.has_sshd:
+        if SSHD in self.services:
             wait_until(lambda: is_up("/run/sshd.pid"))
         self.own = frozenset({self.first, *children(self.first)})
+
+    def serve(self, service: str) -> None:
+        """Start a service now and whenever the host boots."""
+        self.services.append(service)
+        self.output("sh", "-c", service_line(service), user="root")
+        self.own = frozenset({self.first, *children(self.first)})
+
+    def settle(self) -> None:
+        """Take what runs now for a part of the host, as if its boot had started it."""
+        self.own |= self.processes().keys()

@@ -10,11 +10,9 @@ import shlex
 import shutil
 import sys
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-
-from sshd import SSHD
 
 REPOSITORY = Path(__file__).parents[2]
 USER, UID = "trainer", 30000
@@ -81,8 +79,8 @@ def readable_paths() -> list[Path]:
     return sorted(path for path in outside if not any(other in path.parents for other in outside))
 
 
-def boot_script(disk: Disk, name: str, *, with_sshd: bool) -> str:
-    """Return the script of process 1."""
+def boot_script(disk: Disk, name: str, services: Iterable[str]) -> str:
+    """Return the script of process 1, which starts the command lines of services."""
     return "\n".join(
         (
             "set -e",
@@ -90,12 +88,17 @@ def boot_script(disk: Disk, name: str, *, with_sshd: bool) -> str:
             f"hostname {name}",
             "ip link set lo up",
             "mkdir -p /run/sshd",
-            *([f"{SSHD} -D -f /etc/ssh/test/config -E /var/log/sshd.log &"] if with_sshd else []),
+            *(service_line(service) for service in services),
             "touch /run/booted",
             "sleep infinity &",  # the host lives on without its sshd
             "wait",
         )
     )
+
+
+def service_line(service: str) -> str:
+    """Return the line of a shell that starts a service in the background."""
+    return f"setsid {service} < /dev/null >> /var/log/services 2>&1 &"
 
 
 def mount_lines(disk: Disk) -> Iterator[str]:

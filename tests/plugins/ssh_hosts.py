@@ -4,7 +4,7 @@ import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,7 +52,7 @@ class Network:
 
 
 @contextlib.contextmanager
-def open_network(folder: Path, wait_until: Wait) -> Iterator[Network]:
+def open_network(folder: Path, wait_until: Wait) -> Generator[Network]:
     """Yield two hosts with sshd and a desk, which a switch connects."""
     network = Network(prefix=f"t{os.getpid()}", folder=folder)
     servers: list[subprocess.Popen[bytes]] = []
