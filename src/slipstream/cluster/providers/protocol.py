@@ -28,8 +28,8 @@ class ClusterRequest:
         public_key: Public ssh key of the run, in OpenSSH's format.
         open_to: Addresses that may reach the machines by ssh, in CIDR notation: the user's own.
         deadline_at: Time in seconds since 1970 at which the machines end themselves.
-        image: Provider's identifier or name of the image; "" (the default) for the provider's newest
-            Ubuntu image.
+        image: Provider's identifier or name of the image; "" (the default) for the provider's
+            newest Ubuntu image.
         is_spot: Whether machines may be taken away for a lower price (default False).
         system_disk_gib: Size of the system disk in GiB (default 100).
         data_disk_gib: Size of a further disk of each machine in GiB (default 0: none).
@@ -55,7 +55,7 @@ class ClusterRequest:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Machine:
+class ClusterMachine:
     """A machine of a cluster.
 
     Args:
@@ -65,7 +65,7 @@ class Machine:
         address: Address at which the client reaches it by ssh; "" until it has one.
         inner_address: Address at which the other machines reach it; "" until it has one.
         login: User name for ssh.
-        price_per_hour: Price in US dollars for one hour.
+        price_per_hour: Price in US dollars for one hour when it was created; 0 if it was not known.
         is_spot: Whether the provider may take it away.
     """
 
@@ -80,7 +80,7 @@ class Machine:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Offer:
+class MachineOffer:
     """A type of machine that can be rented; prices are in US dollars for one hour.
 
     Args:
@@ -91,6 +91,7 @@ class Offer:
         memory_gib: Memory in GiB.
         price: Price on demand, or None if it is not known.
         spot_price: Present price of a machine that may be taken away, or None.
+        price_source: Sentence part that says where the prices come from, or why one is not known.
     """
 
     instance_type: str
@@ -100,6 +101,7 @@ class Offer:
     memory_gib: float
     price: float | None
     spot_price: float | None
+    price_source: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -110,7 +112,9 @@ class Found:
         kind: Kind of the resource, such as "machine".
         external_id: Provider's identifier.
         cluster: Name of its cluster, from its tag.
-        token: Token of its entry in the ledger, from its tag; "" without that tag.
+        token: Token of its entry in the ledger, from its tag; "" without that tag. Machines that
+            one call created share the tag, so the token of a machine ends in "." and its number.
+        name: Name within its cluster.
         deadline_at: Time in seconds since 1970 at which it should be gone, from its tag; 0 without.
         facts: Further values to show (default none).
     """
@@ -119,6 +123,7 @@ class Found:
     external_id: str
     cluster: str
     token: str
+    name: str
     deadline_at: float
     facts: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
@@ -136,7 +141,7 @@ class Provider(Protocol):
         """Name of the region."""
         ...
 
-    def offers(self, pattern: str = "") -> Sequence[Offer]:
+    def offers(self, pattern: str = "") -> Sequence[MachineOffer]:
         """Return the types of machines whose name or GPU contains a text."""
         ...
 
@@ -144,10 +149,12 @@ class Provider(Protocol):
         """Return identifiers and names of the images whose name contains a text."""
         ...
 
-    def up(self, request: ClusterRequest, ledger: Ledger, notice: Notice) -> Sequence[Machine]:
+    def up(
+        self, request: ClusterRequest, ledger: Ledger, notice: Notice
+    ) -> Sequence[ClusterMachine]:
         """Create all parts of a cluster that do not exist; return its machines, which are running.
 
-        Machines that have ended are replaced. Each part is entered in the ledger before it is created.
+        Machines that have ended are replaced. The ledger has each part before it is created.
 
         Args:
             request: Cluster to create.
@@ -160,7 +167,7 @@ class Provider(Protocol):
         """
         ...
 
-    def machines(self, cluster: str) -> Sequence[Machine]:
+    def machines(self, cluster: str) -> Sequence[ClusterMachine]:
         """Return the machines of a cluster that have not ended, in the order of their names."""
         ...
 
@@ -184,4 +191,20 @@ class Provider(Protocol):
         """Let an address (in CIDR notation) reach the machines by ssh."""
 
     def extend(self, cluster: str, deadline_at: float) -> None:
-        """Set a later deadline (in seconds since 1970) on all resources of a cluster."""
+        """Set a later deadline (in seconds since 1970) on all resources of a cluster.
+
+        Machines that end themselves by a timer of their own must be told too, by ssh: with the
+        command that `extension_command` returns.
+        """
+
+    def delete(self, found: Found) -> None:
+        """Ask for the deletion of one resource of `found`.
+
+        Raises:
+            BusyError: another resource uses it, or it is in change; ask again.
+        """
+
+    @property
+    def deletion_order(self) -> Sequence[str]:
+        """Kinds of resources in an order in which none is needed by a later one."""
+        ...
