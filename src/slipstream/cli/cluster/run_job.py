@@ -57,6 +57,9 @@ def _make_app(path: Path, printed_as_json: bool) -> typer.Typer:
         detach: Annotated[
             bool, typer.Option("--detach", help="Return when the job has started.")
         ] = False,
+        yes: Annotated[
+            bool, typer.Option("--yes", "-y", help="Create machines without asking for the cost.")
+        ] = False,
         as_json: Annotated[
             bool, typer.Option("--json", help="Print one JSON event per line.")
         ] = False,
@@ -65,12 +68,14 @@ def _make_app(path: Path, printed_as_json: bool) -> typer.Typer:
         overrides = list(assignments or [])
         overrides += [f"on={on}"] if on else []
         overrides += [f"name={name}"] if name else []
-        return _run(path, overrides, detach=detach, as_json=as_json or printed_as_json)
+        as_json = as_json or printed_as_json
+        return _run(path, overrides, detach=detach, yes=yes, as_json=as_json)
 
     return app
 
 
-def _run(path: Path, overrides: list[str], *, detach: bool, as_json: bool) -> int:
+def _run(path: Path, overrides: list[str], *, detach: bool, yes: bool, as_json: bool) -> int:
+    from slipstream.cli.cluster.cost import confirm_cost
     from slipstream.cli.cluster.view import JsonView, TerminalView
     from slipstream.cluster.control.session import Session
     from slipstream.cluster.spec import read_job
@@ -78,7 +83,9 @@ def _run(path: Path, overrides: list[str], *, detach: bool, as_json: bool) -> in
 
     spec = read_job(path, overrides)
     view = JsonView() if as_json else TerminalView()
-    controller = Session(home_folder()).submit(spec, path.absolute().parent, view)
+    base = path.absolute().parent
+    confirm = None if yes else confirm_cost
+    controller = Session(home_folder()).submit(spec, base, view, confirm)
     controller.start()
     if detach:
         view.note(f"the run goes on; follow it: slipstream cluster attach {spec.name}")

@@ -139,11 +139,15 @@ def replay(
     new_name: Annotated[
         str | None, typer.Option("--name", metavar="NAME", help="Name of the new run.")
     ] = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Create machines without asking for the cost.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Run a job again as it was described; changes of the code since then are named."""
     from pathlib import Path
 
+    from slipstream.cli.cluster.cost import confirm_cost
     from slipstream.cluster.control.code_state import changes_since
     from slipstream.cluster.spec import check_job
 
@@ -153,7 +157,8 @@ def replay(
     for change in changes_since(run.facts.get("code", {})):
         remark(change)
     view = JsonView() if as_json else TerminalView()
-    controller = session.submit(spec, Path(str(run.facts["base"])), view)
+    confirm = None if yes else confirm_cost
+    controller = session.submit(spec, Path(str(run.facts["base"])), view, confirm)
     controller.start()
     raise typer.Exit(controller.follow())
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+from slipstream.cluster.control.estimate import Estimate
 from slipstream.cluster.control.plan import RunPlan
 from slipstream.cluster.engines.protocol import HeadState, JournalPart, Progress
 from slipstream.cluster.engines.ssh import SshEngine
@@ -19,36 +19,6 @@ from slipstream.errors import ConfigError, PeerError, UsageError
 
 BOOT_SECONDS = 600.0
 RETRY_SECONDS = 2.0
-DEFAULT_DEADLINE_SECONDS = 86400.0
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Estimate:
-    """The estimate of what the machines of a run cost.
-
-    Args:
-        offer: Type of the machines.
-        num_machines: Number of machines.
-        is_spot: Whether the provider may take them away.
-        hours: Longest time in hours, up to the deadline.
-    """
-
-    offer: Offer
-    num_machines: int
-    is_spot: bool
-    hours: float
-
-    @property
-    def price_per_hour(self) -> float | None:
-        """Price of all machines in US dollars for one hour, or None if it is not known."""
-        price = self.offer.spot_price if self.is_spot else self.offer.price
-        return None if price is None else price * self.num_machines
-
-    @property
-    def most(self) -> float | None:
-        """Cost in US dollars up to the deadline, or None if the price is not known."""
-        price = self.price_per_hour
-        return None if price is None else price * self.hours
 
 
 class CloudEngine:
@@ -78,21 +48,16 @@ class CloudEngine:
         """Return the machines of a job and the most that they cost.
 
         Raises:
-            UsageError: no type of machine has the resources, or the cost cap is too low.
+            UsageError: no type of machine has the resources.
         """
         offer = self._choose(spec)
-        deadline = spec.deadline or DEFAULT_DEADLINE_SECONDS
+        assert spec.deadline is not None
         estimate = Estimate(
             offer=offer,
             num_machines=spec.hosts.max,
             is_spot=spec.cloud.spot,
-            hours=deadline / 3600.0,
+            hours=spec.deadline / 3600.0,
         )
-        if spec.cost_cap is not None and estimate.price_per_hour is None:
-            raise UsageError(
-                f"cost_cap is {spec.cost_cap:g}, but the price of {offer.instance_type} is not"
-                " known; leave cost_cap out, or choose another type"
-            )
         return estimate
 
     def _choose(self, spec: JobSpec) -> Offer:

@@ -17,6 +17,7 @@ from slipstream.cluster.engines.protocol import HeadState, JournalPart, Progress
 from slipstream.cluster.engines.this_host import ThisHost
 from slipstream.cluster.head.placement import FILE_NAME, JOURNAL
 from slipstream.cluster.outside import outside
+from slipstream.cluster.spec import JobSpec
 from slipstream.cluster.spec.parts import Resources, Software
 from slipstream.errors import ConfigError, UsageError
 from slipstream.settings import absolute_module_path
@@ -51,6 +52,10 @@ class LocalEngine:
                     f"{name} is set, but the engine is local, which uses this host as it is; leave"
                     " it out, or choose another engine with --on"
                 )
+
+    def estimate(self, spec: JobSpec) -> None:
+        """Return None: this host costs nothing."""
+        del spec
 
     def prepare(self, plan: RunPlan, progress: Progress) -> None:
         """Make the folder of the run."""

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
+from slipstream.cluster.control.estimate import Estimate
 from slipstream.cluster.control.plan import RunPlan
+from slipstream.cluster.spec import JobSpec
 
 HeadState = Literal["absent", "running", "ended", "unreachable"]
 
@@ -51,6 +53,14 @@ class Engine(Protocol):
         Raises:
             UsageError: the job has a field that this engine does not support.
         """
+
+    def estimate(self, spec: JobSpec) -> Estimate | None:
+        """Return what the machines of a job cost, or None if it creates none.
+
+        Raises:
+            UsageError: no machine has the resources of the job.
+        """
+        ...
 
     def prepare(self, plan: RunPlan, progress: Progress) -> None:
         """Bring the hosts into a state in which the run can start.

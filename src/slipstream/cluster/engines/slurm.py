@@ -25,6 +25,7 @@ from slipstream.cluster.engines.this_host import ThisHost
 from slipstream.cluster.head.allocation import TAKEN_CODE
 from slipstream.cluster.head.encryption import CERTIFICATE_NAME, KEY_NAME
 from slipstream.cluster.head.placement import ENDED, FILE_NAME, JOURNAL
+from slipstream.cluster.spec import JobSpec
 from slipstream.errors import ConfigError, PeerError, UsageError
 
 CANCELLED = "cancelled"  # file on the client of a run that the user has ended
@@ -58,6 +59,10 @@ class SlurmEngine:
                 f"slurm.folder is {str(_home(plan))!r}, within the folder of the code; choose"
                 " another one, which all nodes see"
             )
+
+    def estimate(self, spec: JobSpec) -> None:
+        """Return None: its machines cost nothing."""
+        del spec
 
     def prepare(self, plan: RunPlan, progress: Progress) -> None:
         """Bring code, environment and data to the shared folder."""

@@ -16,6 +16,7 @@ from slipstream.cluster.engines.probe import HostFacts, missing_software, probe,
 from slipstream.cluster.engines.protocol import HeadState, JournalPart, Progress
 from slipstream.cluster.engines.ssh_host import CommandFailedError, SshHost
 from slipstream.cluster.head.placement import ENDED, FILE_NAME, JOURNAL
+from slipstream.cluster.spec import JobSpec
 from slipstream.errors import ConfigError, PeerError, UsageError
 
 NUM_THREADS = 16
@@ -48,6 +49,10 @@ class SshEngine:
             )
 
     # ---- preparation ----
+
+    def estimate(self, spec: JobSpec) -> None:
+        """Return None: these hosts cost nothing."""
+        del spec
 
     def prepare(self, plan: RunPlan, progress: Progress) -> None:
         """Check the hosts, and bring code, environment and data to each."""

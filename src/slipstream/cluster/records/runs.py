@@ -78,6 +78,28 @@ class RunLog:
     def __init__(self, store: Store) -> None:
         self._store = store
 
+    def going_on(self, name: str, *, engine: str, spec: Mapping[str, Any]) -> RunRecord | None:
+        """Return the run of a name that has not ended, or None.
+
+        Args:
+            name: Name of the run.
+            engine: Name of the engine that the caller wants.
+            spec: Resolved description that the caller wants.
+
+        Raises:
+            UsageError: a run of this name goes on with another description or engine.
+        """
+        with self._store.transaction() as session:
+            row = _newest(session, name)
+            if row is None or row.state in END_STATES:
+                return None
+            if row.spec != dict(spec) or row.engine != engine:
+                raise UsageError(
+                    f"the run {name!r} goes on (it is {row.state}) with another description; choose"
+                    f" another name, or end it with: slipstream cluster down {name}"
+                )
+            return _record(row)
+
     def begin(
         self,
         *,
@@ -85,42 +107,34 @@ class RunLog:
         engine: str,
         spec: Mapping[str, Any],
         deadline_at: float | None,
-        facts: Mapping[str, Any] | None = None,
-    ) -> tuple[RunRecord, bool]:
-        """Return the run of a name that has not ended, or a new one, and whether it is new.
+        facts: Mapping[str, Any],
+    ) -> RunRecord:
+        """Write a new run, or return the one of this name that another process has just written.
 
         Args:
             name: Name of the run.
             engine: Name of the engine.
             spec: Resolved description of the job.
             deadline_at: Time at which the run is ended in seconds since 1970, or None.
-            facts: Further values (default none).
-
-        Raises:
-            UsageError: a run of this name goes on with another description or engine.
+            facts: Further values that are no secret.
         """
         with self._store.transaction() as session:
             row = _newest(session, name)
             if row is not None and row.state not in END_STATES:
-                if row.spec != dict(spec) or row.engine != engine:
-                    raise UsageError(
-                        f"the run {name!r} goes on (state {row.state}) with another description;"
-                        f" choose another name, or end it with: slipstream cluster down {name}"
-                    )
-                return _record(row), False
+                return _record(row)
             row = RunRow(
                 name=name,
                 engine=engine,
                 state="planned",
                 spec=dict(spec),
-                facts=dict(facts or {}),
+                facts=dict(facts),
                 created_at=time.time(),
                 deadline_at=deadline_at,
                 message="",
             )
             session.add(row)
             session.flush()
-            return _record(row), True
+            return _record(row)
 
     def find(self, name: str) -> RunRecord:
         """Return the newest run of a name, or the run of a number such as "#3".

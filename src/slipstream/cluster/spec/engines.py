@@ -80,5 +80,7 @@ class Cloud(Model):
     """Name of the virtual network; by default one of the run's own."""
     shared_folder: bool = False
     """Whether a network file system is created and mounted on all machines."""
+    open_to: Texts = ()
+    """Addresses that may use ssh, such as `203.0.113.7/32`; by default your own."""
     keep: bool = False
     """Whether the machines stay after the job, until the deadline."""
