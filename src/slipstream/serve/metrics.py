@@ -15,7 +15,7 @@ from slipstream.serve.repository import Repository
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 # Bounds of the time histograms in seconds, from the shortest requests (0.1 ms) to the default
 # timeout (10 s).
-_SECONDS = (
+SECONDS = (
     0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5,
     5.0, 10.0,
 )  # fmt: skip
@@ -39,15 +39,15 @@ class Metrics:
         self._seconds = self._histogram(
             "slipstream_request_seconds",
             "Time from the first byte of a request to its result.",
-            _SECONDS,
+            SECONDS,
         )
         self._queued = self._histogram(
             "slipstream_queue_seconds",
             "Time that a request waited before its batch started.",
-            _SECONDS,
+            SECONDS,
         )
         self._ran = self._histogram(
-            "slipstream_run_seconds", "Duration of the runs of a batch.", _SECONDS
+            "slipstream_run_seconds", "Duration of the runs of a batch.", SECONDS
         )
         self._rows = self._histogram(
             "slipstream_run_rows", "Rows of all requests in a batch.", _ROWS

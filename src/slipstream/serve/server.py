@@ -211,7 +211,7 @@ class Server:
             server_header=False, timeout_keep_alive=options.keep_alive,
         )  # fmt: skip
         web = _Uvicorn(config)
-        sockets = [_listening(options.host, options.port)]
+        sockets = [listening(options.host, options.port)]
         try:
             remote = await self._grpc(GrpcService(handler, options.tokens, own_version))
         except OSError:
@@ -250,7 +250,7 @@ class Server:
         channel = [("grpc.max_receive_message_length", options.body), ("grpc.so_reuseport", 0)]
         server = grpc.aio.server(options=channel)
         server.add_generic_rpc_handlers((service.handler(),))
-        _listening(
+        listening(
             options.host, options.grpc_port
         ).close()  # raises an error with the reason, which gRPC does not report
         address = f"{options.host}:{options.grpc_port}"
@@ -290,11 +290,18 @@ def run(
     uvloop.run(Server(ServeOptions(models=specs, **options), on_ready).run())
 
 
-def _listening(host: str, port: int) -> socket.socket:
+def listening(host: str, port: int) -> socket.socket:
     """Return a listening socket with the protocol number of TCP.
 
     With protocol number 0, asyncio does not turn Nagle's algorithm off. As a result, a response in
     two pieces would wait 40 ms until the client acknowledges the first piece.
+
+    Args:
+        host: Name or address to listen on.
+        port: TCP port; 0 for any free port.
+
+    Raises:
+        OSError: the address cannot be listened on; the message names it.
     """
     with ExitStack() as unless_listening:
         try:

@@ -11,6 +11,17 @@ import typer
 
 from slipstream.cli.options import check_output_file, split_list
 from slipstream.cli.output import remark, stdout_console
+from slipstream.cli.serve.options import (
+    CoolDown,
+    HostPython,
+    Hosts,
+    Idle,
+    ReplicaRange,
+    TargetLatency,
+    TargetOpen,
+    parse_replicas,
+    split_hosts,
+)
 from slipstream.errors import UnsupportedError, UsageError
 from slipstream.units import parse_duration
 
@@ -25,6 +36,8 @@ EXAMPLES = """\b
   slipstream serve resnet=old.slip resnet=new.slip@10%     a canary: version 2 receives a tenth
   slipstream serve model.slip --device cuda:0,cuda:1       a process on each GPU
   slipstream serve model.slip --host 0.0.0.0 --token-file tokens --access-log -
+  slipstream serve model.slip --replicas 0:4 --idle 5m     as many servers as the load needs
+  slipstream serve model.slip -H a,b --replicas 2:6        on hosts behind ssh, with one address
 
 Clients of the Open Inference Protocol, version 2, such as tritonclient, can connect: over REST at
 --port, and over gRPC at --grpc-port.
@@ -59,12 +72,7 @@ def serve(
         int,
         typer.Option(min=-1, max=65535, help="Port for gRPC; 0 for any free port, -1 for no gRPC."),
     ] = 8001,
-    replicas: Annotated[
-        int,
-        typer.Option(
-            min=1, help="Number of processes that run the models; a process that dies is replaced."
-        ),
-    ] = 1,
+    replicas: ReplicaRange = None,
     device: Annotated[
         str,
         typer.Option(
@@ -146,10 +154,17 @@ def serve(
             help="File for the log, which has a JSON line per request; - for stderr.",
         ),
     ] = None,
+    hosts: Hosts = None,
+    idle: Idle = "5m",
+    target_open: TargetOpen = 4.0,
+    target_latency: TargetLatency = None,
+    cool_down: CoolDown = "1m",
+    python: HostPython = None,
 ) -> None:
     """Serve compiled models over REST and gRPC.
 
-    SIGTERM and Ctrl-C end the server after it has answered the open requests.
+    SIGTERM and Ctrl-C end the server after it has answered the open requests. A gateway, which
+    --replicas MIN:MAX and -H start, serves REST only.
     """
     try:
         import uvloop
@@ -167,12 +182,15 @@ def serve(
         raise UsageError(
             f"other machines reach {host}: add --token-file FILE with their tokens, or --everybody"
         )
+    host_names = split_hosts(hosts)
+    least, most = parse_replicas(replicas, len(host_names))
+    has_gateway = bool(host_names) or ":" in (replicas or "")
     options = ServeOptions(
         models=parse_model_specs(models),
         host=host,
         port=port,
         grpc_port=None if grpc_port < 0 else grpc_port,
-        replicas=replicas,
+        replicas=1 if has_gateway else least,
         devices=split_list(device),
         threads=threads,
         seconds=_at_least(0.001, timeout, "timeout"),
@@ -184,6 +202,21 @@ def serve(
         notice=None if notice is None else parse_duration(notice, "notice", bare_seconds=True),
     )
     _log_to(sys.stderr)
+    if has_gateway:
+        from slipstream.cli.serve.gateway import ReplicaArguments, run_gateway
+        from slipstream.serve.gateway.scaling import ScalingRules
+
+        latency = None if target_latency is None else parse_duration(target_latency, "latency")
+        rules = ScalingRules(
+            min=least,
+            max=most,
+            target_open=target_open,
+            target_latency=latency,
+            idle_seconds=parse_duration(idle, "idle time"),
+            down_seconds=parse_duration(cool_down, "cool-down time"),
+        )
+        run_gateway(options, ReplicaArguments(hosts=host_names, rules=rules, python=python))
+        return
     try:
         uvloop.run(Server(options, partial(_print_addresses, options)).run())
     except OSError as error:

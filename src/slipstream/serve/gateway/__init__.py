@@ -1,0 +1,1 @@
+"""A gateway: one address for replicas of `slipstream serve`, started and ended by load."""

@@ -1,0 +1,149 @@
+"""The program of one replica, which a gateway starts on this or another host.
+
+    python -m slipstream.serve.gateway.replica [ADDRESS]
+
+Its standard input is the lease: a line of JSON with what to serve, then a line now and then. When
+the lines stop or the input ends, the gateway is gone, and so is the reason for this server. Secrets
+come by that way too, so no other process sees them. Its standard output is one line of JSON: the
+port, or why there is none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import tempfile
+import threading
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import uvloop
+
+from slipstream.errors import SlipstreamError
+from slipstream.serve.access import Tls, Tokens
+from slipstream.serve.repository import ModelSpec
+from slipstream.serve.server import ListenAddresses, ServeOptions, Server
+
+LEASE_SECONDS = 5.0  # time between two lines of the lease
+# A gateway that is silent for so long is gone or cut off; chosen by hand, far above a busy host's
+# pauses.
+LOST_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaOrder:
+    """What a replica serves.
+
+    Args:
+        models: Name, version, path and share of each version of each model.
+        token: Token that each request must present.
+        certificate: Certificate in PEM format; "" (the default) for no encryption.
+        private_key: Private key of the certificate.
+        options: Further fields of `ServeOptions`.
+    """
+
+    models: list[tuple[str, str, str, float | None]]
+    token: str = field(repr=False)
+    certificate: str = ""
+    private_key: str = field(default="", repr=False)
+    options: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    def as_text(self) -> str:
+        """Return the order as a line of JSON."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_text(cls, text: str) -> ReplicaOrder:
+        """Return the order from a line of JSON."""
+        return cls(**json.loads(text))
+
+    def serve_options(self, host: str, folder: Path) -> ServeOptions:
+        """Return the options of the server.
+
+        Args:
+            host: Address to listen on.
+            folder: Private folder for certificate and key.
+        """
+        options = dict(self.options)
+        if devices := options.pop("devices", None):
+            options["devices"] = tuple(devices)
+        return ServeOptions(
+            models=[
+                ModelSpec(name, version, Path(path), share)
+                for name, version, path, share in self.models
+            ],
+            host=host,
+            port=0,
+            grpc_port=None,
+            watch=None,  # the gateway replaces replicas when a file changes
+            notice=0.0,
+            tokens=Tokens((self.token.encode(),)),
+            tls=self._write_tls(folder) if self.certificate else None,
+            **options,
+        )
+
+    def _write_tls(self, folder: Path) -> Tls:
+        tls = Tls(folder / "certificate.pem", folder / "key.pem")
+        for path, text in ((tls.certificate, self.certificate), (tls.key, self.private_key)):
+            path.touch(mode=0o600)
+            path.write_text(text)
+        return tls
+
+
+async def serve(order: ReplicaOrder, host: str) -> None:
+    """Serve until the gateway ends the lease.
+
+    Args:
+        order: What to serve.
+        host: Address to listen on.
+    """
+    with tempfile.TemporaryDirectory(prefix="slipstream-replica-") as folder:
+        server = Server(order.serve_options(host, Path(folder)), _announce)
+        lease = asyncio.create_task(_end_with_lease(server))
+        try:
+            await server.run()
+        finally:
+            lease.cancel()
+
+
+async def _end_with_lease(server: Server) -> None:
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin.buffer)
+    try:
+        while await asyncio.wait_for(reader.readline(), LOST_SECONDS):
+            pass
+    except asyncio.TimeoutError:
+        print("slipstream: the gateway is silent; its replica ends", file=sys.stderr)
+    # A server that still loads its models, or whose run hangs, does not heed `end`.
+    timer = threading.Timer(LOST_SECONDS, os._exit, (1,))
+    timer.daemon = True
+    timer.start()
+    server.end(0.0)
+
+
+def _announce(addresses: ListenAddresses) -> None:
+    host, _, port = addresses.rest.rpartition(":")
+    print(json.dumps({"host": host, "port": int(port)}), flush=True)
+
+
+def main() -> int:
+    """Serve what standard input orders; return the exit code."""
+    host = sys.argv[1] if len(sys.argv) > 1 else "127.0.0.1"
+    # What reads a line of a pipe through a buffer would keep later lines from the event loop.
+    line = bytearray()
+    while (byte := os.read(0, 1)) not in (b"\n", b""):
+        line += byte
+    try:
+        uvloop.run(serve(ReplicaOrder.from_text(line.decode()), host))
+    except (SlipstreamError, OSError) as error:
+        print(json.dumps({"error": str(error)}), flush=True)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
