@@ -1,10 +1,18 @@
-"""Clients that ask all the time, for tests of replicas."""
+"""Clients that ask all the time, for tests of replicas.
+
+    python replica_load.py ADDRESS COUNT
+
+prints the number of answers again and again until SIGTERM; it fails if a request has failed. With a
+path in place of COUNT, it prints what the server has there.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import http.client
 import json
+import signal
+import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -103,3 +111,19 @@ def ready(address: str, generation: int = 0) -> list[str]:
         for each in get(address, "/replicas")["replicas"]
         if each["state"] == "ready" and generation in (0, each["generation"])
     ]
+
+
+def main(address: str, task: str) -> None:
+    """Ask, or print the content at a path."""
+    if task.startswith("/"):
+        print(read(address, task).decode())
+        return
+    ended = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: ended.set())
+    with Clients(address, int(task)).asking() as clients:
+        while not ended.wait(0.1):
+            print(clients.answered, flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

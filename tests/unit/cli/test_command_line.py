@@ -102,8 +102,11 @@ def test_output_has_a_short_name_everywhere() -> None:
         assert param.metavar in ("FILE", "FOLDER"), path
 
 
-def test_names_of_hosts_are_for_run_and_their_number_for_labs() -> None:
-    assert [path for path, _ in with_option("--hosts")] == ["slipstream run"]
+def test_names_of_hosts_are_for_run_and_serve_and_their_number_for_labs() -> None:
+    assert [path for path, _ in with_option("--hosts")] == [
+        "slipstream run",
+        "slipstream serve",
+    ]
     for path, _ in with_option("--num-hosts"):
         assert path.startswith(("slipstream lab", "slipstream bench"))
     for path, param in with_option("--ranks-per-host"):
