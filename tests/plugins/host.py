@@ -186,9 +186,10 @@ class Host:
         if self.power is None:
             return
         if self.first:
-            self.cut()
-            os.kill(self.first, signal.SIGKILL)  # the kernel kills all others, then reports the end
-        self.power.kill()
+            self.switch.unplug(self.name)
+            os.kill(self.first, signal.SIGKILL)  # its end comes after that of all others
+        else:
+            self.power.kill()
         self.power.wait(LIMIT_SECONDS)
         self.power, self.first = None, 0
         while self.programs:
@@ -223,8 +224,9 @@ class Host:
             return self.path(name).exists()
 
         wait_until(lambda: is_up("/run/booted"))
-        self.first = only_child(power.pid)
-        self.switch.plug_in(self.name, self.first, self.address)
+        first = only_child(power.pid)
+        self.switch.plug_in(self.name, first, self.address)
+        self.first = first
         if SSHD in self.services:
             wait_until(lambda: is_up("/run/sshd.pid"))
         self.own = frozenset({self.first, *children(self.first)})

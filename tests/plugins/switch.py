@@ -34,6 +34,10 @@ class Switch:
         )
         configure(pid, f"address add {address}/24 dev eth0", "link set eth0 up")
 
+    def unplug(self, name: str) -> None:
+        """Take a host's interface away: sockets that still want to send would keep it for long."""
+        self.set(f"link delete {name}")
+
     def close(self) -> None:
         """End the network."""
         self.process.kill()

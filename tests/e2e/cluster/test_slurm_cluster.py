@@ -55,7 +55,7 @@ def test_a_requeued_job_starts_again(slurm: SlurmCluster) -> None:
     assert "999" in " ".join(slurm.nodes[0].processes().values())
 
 
-@pytest.mark.slow("cluster of Slurm")
+@pytest.mark.slow("cluster of Slurm", represents=False)
 def test_a_job_waits_for_the_return_of_a_lost_node(slurm: SlurmCluster) -> None:
     number, out = submitted(slurm, 999)
     wait_for_start(out, 0)
