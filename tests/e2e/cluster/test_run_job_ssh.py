@@ -1,4 +1,4 @@
-"""`slipstream run job.yaml --on ssh` over real sshd, each host with files and processes of its own."""
+"""`slipstream run job.yaml --on ssh` over real sshd, each host with files of its own."""
 
 import json
 import os
@@ -92,7 +92,6 @@ def test_a_host_that_is_killed_is_replaced_and_the_job_goes_on(hosts: Hosts) -> 
     assert text.count("step 0\n") == 2
 
 
-
 def test_the_host_of_the_head_is_lost_and_another_one_gets_it(hosts: Hosts) -> None:
     desk = hosts.desk
     retry = {"host_wait": "5s"}
@@ -106,7 +105,6 @@ def test_the_host_of_the_head_is_lost_and_another_one_gets_it(hosts: Hosts) -> N
     text = log.read_text()
     assert "another head is started" in text
     assert "[0] step 59\n" in text
-
 
 
 def test_ctrl_c_ends_the_job_on_all_hosts(hosts: Hosts) -> None:

@@ -49,7 +49,7 @@ def _supervise(placement: Placement, folder: Path, journal: Journal) -> Result:
     if not placement.heads:
         os.environ.update(share_variables(placement.gpu_memory_gib))
         return Supervisor(placement, folder, journal, None).run()
-    board = Switchboard(placement.head_port, server_context(placement, folder), journal.host)
+    board = Switchboard(placement.head_port, server_context(placement), journal.host)
     try:
         return Supervisor(placement, folder, journal, board).run()
     finally:

@@ -57,7 +57,7 @@ def run_lent_head(placement: Placement, folder: Path, journal: Journal) -> int:
 
 
 def _supervise(placement: Placement, folder: Path, journal: Journal) -> Result:
-    board = Switchboard(placement.head_port, server_context(placement, folder), journal.host)
+    board = Switchboard(placement.head_port, server_context(placement), journal.host)
     try:
         return Supervisor(placement, folder, journal, board).run()
     finally:

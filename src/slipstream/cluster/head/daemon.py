@@ -107,7 +107,7 @@ class HostDaemon:
         self, placement: Placement
     ) -> tuple[str, asyncio.StreamReader, asyncio.StreamWriter] | None:
         """Return the first of the head's addresses that answers, and the connection; or None."""
-        tls = client_context(placement, self._folder)
+        tls = client_context(placement)
         for address in placement.heads:
             opening = asyncio.open_connection(address, placement.head_port, ssl=tls, limit=MAX_LINE)
             try:
@@ -129,7 +129,7 @@ class HostDaemon:
     async def _run_agent(self, placement: Placement, address: str, number: int) -> None:
         """Run one agent, and connect it to the head; its ranks end when the connection does."""
         reader, writer = await asyncio.open_connection(
-            address, placement.head_port, ssl=client_context(placement, self._folder)
+            address, placement.head_port, ssl=client_context(placement)
         )
         writer.write(encode_line(agent=number))
         agent = await asyncio.create_subprocess_exec(

@@ -6,34 +6,31 @@ key, which travels only over the engine's own channel, can take part.
 
 from __future__ import annotations
 
+import os
 import ssl
-from pathlib import Path
 
 from slipstream.cluster.head.placement import Placement
 
-CERTIFICATE_NAME = "certificate.pem"
-KEY_NAME = "key.pem"
 
-
-def server_context(placement: Placement, folder: Path) -> ssl.SSLContext:
+def server_context(placement: Placement) -> ssl.SSLContext:
     """Return the TLS settings of the head."""
-    return _context(ssl.PROTOCOL_TLS_SERVER, placement, folder)
+    return _context(ssl.PROTOCOL_TLS_SERVER, placement)
 
 
-def client_context(placement: Placement, folder: Path) -> ssl.SSLContext:
+def client_context(placement: Placement) -> ssl.SSLContext:
     """Return the TLS settings of a host daemon."""
-    return _context(ssl.PROTOCOL_TLS_CLIENT, placement, folder)
+    return _context(ssl.PROTOCOL_TLS_CLIENT, placement)
 
 
-def _context(protocol: int, placement: Placement, folder: Path) -> ssl.SSLContext:
+def _context(protocol: int, placement: Placement) -> ssl.SSLContext:
     context = ssl.SSLContext(protocol)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.check_hostname = False  # the certificate is that of the run, not of a host
     context.verify_mode = ssl.CERT_REQUIRED
     context.load_verify_locations(cadata=placement.certificate)
-    certificate, key = folder / CERTIFICATE_NAME, folder / KEY_NAME
-    for path, text in ((certificate, placement.certificate), (key, placement.private_key)):
-        path.touch(mode=0o600)
-        path.write_text(text)
-    context.load_cert_chain(certificate, key)
+    # OpenSSL reads a chain from files only; this one is in memory.
+    with os.fdopen(os.memfd_create("certificate"), "w") as file:
+        file.write(placement.certificate + placement.private_key)
+        file.flush()
+        context.load_cert_chain(f"/proc/self/fd/{file.fileno()}")
     return context

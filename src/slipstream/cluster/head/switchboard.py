@@ -28,6 +28,7 @@ from slipstream.cluster.launch.hosts import Host
 from slipstream.cluster.launch.job import Job
 from slipstream.errors import ConfigError
 
+END_SECONDS = 2.0  # time for the host daemons to hang up
 LOST_CODE = 255  # like that of ssh: the connection failed, and not the agent
 
 
@@ -175,18 +176,22 @@ class Switchboard:
         daemon.writer.write(encode_line(agent=number))
 
     async def _end(self) -> None:
+        """Tell all host daemons that the job is over, and wait until they hang up.
+
+        A connection that is closed while it has unread data is reset, and the peer may lose what it
+        has not read yet; so the daemons close the connections.
+        """
         self._is_ending = True
         if self._server is not None:
             self._server.close()
-        for daemon in tuple(self._daemons.values()):
+        for daemon in self._daemons.values():
             daemon.writer.write(encode_line(end=True))
-            with contextlib.suppress(OSError, asyncio.TimeoutError):
-                await asyncio.wait_for(daemon.writer.drain(), 2.0)
-            daemon.writer.close()
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        if tasks:
+            _, late = await asyncio.wait(tasks, timeout=END_SECONDS)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
 
 
 class RemoteAgent:
