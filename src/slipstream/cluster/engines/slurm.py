@@ -23,7 +23,6 @@ from slipstream.cluster.engines.slurm_jobs import (
 from slipstream.cluster.engines.slurm_script import batch_script
 from slipstream.cluster.engines.this_host import ThisHost
 from slipstream.cluster.head.allocation import TAKEN_CODE
-from slipstream.cluster.head.encryption import CERTIFICATE_NAME, KEY_NAME
 from slipstream.cluster.head.placement import ENDED, FILE_NAME, JOURNAL
 from slipstream.cluster.spec import JobSpec
 from slipstream.errors import ConfigError, PeerError, UsageError
@@ -196,8 +195,7 @@ class SlurmEngine:
                     f" `scancel {job.number}`"
                 )
             time.sleep(POLL_SECONDS)
-        for name in (FILE_NAME, CERTIFICATE_NAME, KEY_NAME):
-            (self._folder(plan) / name).unlink(missing_ok=True)
+        (self._folder(plan) / FILE_NAME).unlink(missing_ok=True)
 
     def shell(self, plan: RunPlan, host: str) -> list[str]:
         """Refuse: Slurm has a command for this."""

@@ -39,7 +39,7 @@ class ThisHost:
 
         Args:
             script: Script for sh.
-            what: What the script does, for messages: "making the folder".
+            what: Purpose of the script, for messages: "making the folder".
             text: Standard input (default "").
             seconds: Time limit in seconds (default 60).
 
