@@ -17,7 +17,7 @@ from waiting import wait_until
 
 from slipstream.cluster.control.certificate import make_certificate
 from slipstream.cluster.head.journal import parse_journal
-from slipstream.cluster.head.placement import JOURNAL, Placement, RetryRules
+from slipstream.cluster.head.placement import JOURNAL, RetryRules, RunPlacement
 from slipstream.cluster.launch.ports import find_free_port_pair
 
 pytestmark = pytest.mark.multiprocess
@@ -28,7 +28,7 @@ CERTIFICATE, PRIVATE_KEY = make_certificate("test")
 class Run:
     """The processes of a run, each with a folder of its own."""
 
-    def __init__(self, folder: Path, placement: Placement) -> None:
+    def __init__(self, folder: Path, placement: RunPlacement) -> None:
         self.folder, self.placement = folder, placement
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
 
@@ -69,7 +69,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
     runs: list[Run] = []
 
     def make(*program: str, names: tuple[str, ...] = ("a", "b"), **fields: Any) -> Run:
-        placement = Placement(
+        placement = RunPlacement(
             run="test",
             program=program,
             cwd=str(tmp_path),

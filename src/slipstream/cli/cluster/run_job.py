@@ -77,7 +77,7 @@ def _make_app(path: Path, printed_as_json: bool) -> typer.Typer:
 def _run(path: Path, overrides: list[str], *, detach: bool, yes: bool, as_json: bool) -> int:
     from slipstream.cli.cluster.cost import confirm_cost
     from slipstream.cli.cluster.view import JsonView, TerminalView
-    from slipstream.cluster.control.session import Session
+    from slipstream.cluster.control.session import RunSession
     from slipstream.cluster.spec import read_job
     from slipstream.settings import home_folder
 
@@ -85,7 +85,7 @@ def _run(path: Path, overrides: list[str], *, detach: bool, yes: bool, as_json: 
     view = JsonView() if as_json else TerminalView()
     base = path.absolute().parent
     confirm = None if yes else confirm_cost
-    controller = Session(home_folder()).submit(spec, base, view, confirm)
+    controller = RunSession(home_folder()).submit(spec, base, view, confirm)
     controller.start()
     if detach:
         view.note(f"the run goes on; follow it: slipstream cluster attach {spec.name}")

@@ -16,7 +16,7 @@ from slipstream.cli.output import emit, remark
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from slipstream.cluster.control.session import Session
+    from slipstream.cluster.control.session import RunSession
     from slipstream.cluster.records import RunRecord
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the run, or #NUMBER.")]
@@ -163,12 +163,12 @@ def replay(
     raise typer.Exit(controller.follow())
 
 
-def open_session() -> Session:
+def open_session() -> RunSession:
     """Return the runs of this user."""
-    from slipstream.cluster.control.session import Session
+    from slipstream.cluster.control.session import RunSession
     from slipstream.settings import home_folder
 
-    return Session(home_folder())
+    return RunSession(home_folder())
 
 
 def _chosen(entries: Iterator[dict[str, Any]], rank: int | None) -> Iterator[dict[str, Any]]:

@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 from slipstream.cluster.control.plan import RunPlan, forget_keys
 from slipstream.cluster.control.seen import SeenJournal
-from slipstream.cluster.control.stages import Stages
-from slipstream.cluster.engines.protocol import Engine
+from slipstream.cluster.control.stages import RunStages
+from slipstream.cluster.engines.protocol import RunEngine
 from slipstream.cluster.head.journal import parse_journal
 from slipstream.cluster.records import RunLog
 from slipstream.cluster.records.states import END_STATES, RUN_STATES
@@ -46,18 +46,18 @@ class Controller:
 
     Args:
         log: Records of runs.
-        engine: Engine of the run.
+        engine: RunEngine of the run.
         plan: The run.
         view: View that shows the run.
     """
 
-    def __init__(self, log: RunLog, engine: Engine, plan: RunPlan, view: RunView) -> None:
+    def __init__(self, log: RunLog, engine: RunEngine, plan: RunPlan, view: RunView) -> None:
         self._log = log
         self._engine = engine
         self._plan = plan
         self._view = view
         self._seen = SeenJournal(plan.folder)
-        self._stages = Stages(log, plan.record.number, view)
+        self._stages = RunStages(log, plan.record.number, view)
         self._result: Mapping[str, Any] | None = None
         self._num_heads = 1
         self._gone: dict[str, float] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from slipstream.cluster.providers.protocol import Offer
+from slipstream.cluster.providers.protocol import MachineOffer
 from slipstream.errors import UsageError
 
 
@@ -19,7 +19,7 @@ class Estimate:
         hours: Longest time in hours, up to the deadline.
     """
 
-    offer: Offer
+    offer: MachineOffer
     num_machines: int
     is_spot: bool
     hours: float

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slipstream.cluster.control.certificate import make_certificate, make_ssh_key
-from slipstream.cluster.head.placement import Placement, RetryRules
+from slipstream.cluster.head.placement import RetryRules, RunPlacement
 from slipstream.cluster.head.roles import RolePart
 from slipstream.cluster.records import RunRecord
 from slipstream.cluster.spec import JobSpec
@@ -74,7 +74,7 @@ class RunPlan:
         python: str,
         heads: tuple[str, ...] = (),
         head_port: int = 0,
-    ) -> Placement:
+    ) -> RunPlacement:
         """Return the placement of the run.
 
         Args:
@@ -85,7 +85,7 @@ class RunPlan:
             head_port: Port of the head (default 0).
         """
         spec, rules = self.spec, self.spec.retry
-        return Placement(
+        return RunPlacement(
             run=self.run,
             program=spec.command,
             module=spec.module,

@@ -24,7 +24,7 @@ DEFAULT_DEADLINE_SECONDS = 86400.0
 Confirm = Callable[[Estimate], bool]
 
 
-class Session:
+class RunSession:
     """The runs whose records are in one folder.
 
     Args:
@@ -62,7 +62,10 @@ class Session:
             view.note(f"the run {spec.name} goes on (it is {record.state}) and is followed")
             return self._controller(record, spec, base, view)
         deadline = spec.deadline
-        facts: dict[str, Any] = {"base": str(base), "code": code_state((base / spec.code.folder).resolve())}
+        facts: dict[str, Any] = {
+            "base": str(base),
+            "code": code_state((base / spec.code.folder).resolve()),
+        }
         if spec.on in ("aws", "aliyun"):
             estimate = self._estimate(spec, confirm)
             deadline = estimate.hours * 3600.0

@@ -20,7 +20,7 @@ class StageListener(Protocol):
         """Receive a remark."""
 
 
-class Stages:
+class RunStages:
     """The stages of one run.
 
     Args:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from slipstream.cluster.engines.protocol import Engine
+from slipstream.cluster.engines.protocol import RunEngine
 from slipstream.cluster.records import Store
 from slipstream.cluster.spec import JobSpec
 from slipstream.errors import UsageError
 
 
-def make_engine(spec: JobSpec, store: Store) -> Engine:
+def make_engine(spec: JobSpec, store: Store) -> RunEngine:
     """Return the engine of a job.
 
     Args:

@@ -8,12 +8,17 @@ from pathlib import Path
 
 from slipstream.cluster.control.estimate import Estimate
 from slipstream.cluster.control.plan import RunPlan
-from slipstream.cluster.engines.protocol import HeadState, JournalPart, Progress
+from slipstream.cluster.engines.protocol import HeadState, JournalPart, RunProgress
 from slipstream.cluster.engines.ssh import SshEngine
 from slipstream.cluster.engines.ssh_host import SshHost
 from slipstream.cluster.providers.choice import cloud_provider
-from slipstream.cluster.providers.protocol import ClusterRequest, Machine, Offer, Provider
-from slipstream.cluster.records import Ledger, Store
+from slipstream.cluster.providers.protocol import (
+    ClusterMachine,
+    ClusterRequest,
+    MachineOffer,
+    Provider,
+)
+from slipstream.cluster.records import ResourceLedger, Store
 from slipstream.cluster.spec import JobSpec
 from slipstream.errors import ConfigError, PeerError, UsageError
 
@@ -33,8 +38,8 @@ class CloudEngine:
     def __init__(self, name: str, spec: JobSpec, store: Store) -> None:
         self.name = name
         self._provider: Provider = cloud_provider(name, spec.cloud.region)
-        self._ledger = Ledger(store)
-        self._machines: dict[str, Machine] = {}
+        self._ledger = ResourceLedger(store)
+        self._machines: dict[str, ClusterMachine] = {}
         self._ssh = SshEngine(self._hosts)
 
     # ---- before anything is created ----
@@ -60,7 +65,7 @@ class CloudEngine:
         )
         return estimate
 
-    def _choose(self, spec: JobSpec) -> Offer:
+    def _choose(self, spec: JobSpec) -> MachineOffer:
         wanted, cloud = spec.resources, spec.cloud
         if cloud.instance_type:
             offers = [
@@ -85,7 +90,7 @@ class CloudEngine:
 
     # ---- machines ----
 
-    def prepare(self, plan: RunPlan, progress: Progress) -> None:
+    def prepare(self, plan: RunPlan, progress: RunProgress) -> None:
         """Create the machines, wait until they let us in, and prepare them."""
         with progress.stage("machines"):
             self._bring_up(plan, progress)
@@ -93,7 +98,7 @@ class CloudEngine:
             self._wait_for_ssh(plan)
         self._ssh.prepare(plan, progress)
 
-    def _bring_up(self, plan: RunPlan, progress: Progress) -> None:
+    def _bring_up(self, plan: RunPlan, progress: RunProgress) -> None:
         machines = self._provider.up(self._request(plan), self._ledger, progress.note)
         self._machines = {machine.name: machine for machine in machines}
 
@@ -153,7 +158,7 @@ class CloudEngine:
                     time.sleep(RETRY_SECONDS)
 
     def replace_hosts(
-        self, plan: RunPlan, lost: Sequence[str], progress: Progress
+        self, plan: RunPlan, lost: Sequence[str], progress: RunProgress
     ) -> Sequence[str]:
         """Make machines in place of lost ones, and bring them into the run."""
         for name in lost:
@@ -206,6 +211,6 @@ class CloudEngine:
         return self._ssh.path_on_host(plan, path)
 
 
-def _price(offer: Offer, *, is_spot: bool) -> float:
+def _price(offer: MachineOffer, *, is_spot: bool) -> float:
     price = offer.spot_price if is_spot else offer.price
     return float("inf") if price is None else price

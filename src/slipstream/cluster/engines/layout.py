@@ -12,7 +12,7 @@ FILE_NAME = "layout.json"
 
 
 @dataclass(slots=True)
-class Layout:
+class RunLayout:
     """Where a run is on its hosts.
 
     Attributes:
@@ -34,16 +34,16 @@ class Layout:
     head_port: int = 0
 
 
-def read_layout(plan: RunPlan) -> Layout:
+def read_layout(plan: RunPlan) -> RunLayout:
     """Return where a run is on its hosts; an empty layout before its preparation."""
     path = plan.folder / FILE_NAME
     if not path.exists():
-        return Layout()
+        return RunLayout()
     fields: dict[str, Any] = json.loads(path.read_text())
-    return Layout(**fields)
+    return RunLayout(**fields)
 
 
-def write_layout(plan: RunPlan, layout: Layout) -> None:
+def write_layout(plan: RunPlan, layout: RunLayout) -> None:
     """Keep where a run is on its hosts, in one step."""
     plan.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = plan.folder / FILE_NAME

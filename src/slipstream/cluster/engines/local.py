@@ -13,12 +13,12 @@ from pathlib import Path
 
 from slipstream.cluster.control.plan import RunPlan
 from slipstream.cluster.engines.probe import probe, shortcomings
-from slipstream.cluster.engines.protocol import HeadState, JournalPart, Progress
+from slipstream.cluster.engines.protocol import HeadState, JournalPart, RunProgress
 from slipstream.cluster.engines.this_host import ThisHost
 from slipstream.cluster.head.placement import FILE_NAME, JOURNAL
 from slipstream.cluster.outside import outside
 from slipstream.cluster.spec import JobSpec
-from slipstream.cluster.spec.parts import Resources, Software
+from slipstream.cluster.spec.parts import HostResources, HostSoftware
 from slipstream.errors import ConfigError, UsageError
 from slipstream.settings import absolute_module_path
 
@@ -57,14 +57,16 @@ class LocalEngine:
         """Return None: this host costs nothing."""
         del spec
 
-    def prepare(self, plan: RunPlan, progress: Progress) -> None:
+    def prepare(self, plan: RunPlan, progress: RunProgress) -> None:
         """Make the folder of the run."""
         plan.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if plan.spec.resources == Resources() and not plan.spec.software.cuda:
+        if plan.spec.resources == HostResources() and not plan.spec.software.cuda:
             return
         with progress.stage("look"):
             spec = plan.spec.model_copy(
-                update={"software": Software(python=sys.executable, cuda=plan.spec.software.cuda)}
+                update={
+                    "software": HostSoftware(python=sys.executable, cuda=plan.spec.software.cuda)
+                }
             )
             lacks = shortcomings(probe(ThisHost(), spec, str(plan.home)), spec)
         if lacks:
@@ -137,7 +139,7 @@ class LocalEngine:
         self.submit(plan)
 
     def replace_hosts(
-        self, plan: RunPlan, lost: Sequence[str], progress: Progress
+        self, plan: RunPlan, lost: Sequence[str], progress: RunProgress
     ) -> Sequence[str]:
         """Return no host: this host cannot be replaced."""
         del plan, lost, progress

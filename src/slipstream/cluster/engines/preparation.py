@@ -8,13 +8,15 @@ from pathlib import Path
 from slipstream.cluster.control.plan import RunPlan
 from slipstream.cluster.engines.environment import make_environment
 from slipstream.cluster.engines.probe import HostFacts
-from slipstream.cluster.engines.protocol import Progress
+from slipstream.cluster.engines.protocol import RunProgress
 from slipstream.cluster.engines.this_host import HostWithFiles
 
 SETUP_SECONDS = 3600.0
 
 
-def prepare_host(plan: RunPlan, host: HostWithFiles, facts: HostFacts, progress: Progress) -> str:
+def prepare_host(
+    plan: RunPlan, host: HostWithFiles, facts: HostFacts, progress: RunProgress
+) -> str:
     """Bring code, environment and data to a host; return the path of its Python.
 
     Args:

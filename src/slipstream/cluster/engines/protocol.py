@@ -28,7 +28,7 @@ class JournalPart:
     position: str
 
 
-class Progress(Protocol):
+class RunProgress(Protocol):
     """The interface of what shows the preparation of a run."""
 
     def stage(self, name: str, host: str = "") -> AbstractContextManager[None]:
@@ -39,7 +39,7 @@ class Progress(Protocol):
         """Receive a sentence."""
 
 
-class Engine(Protocol):
+class RunEngine(Protocol):
     """The interface of an engine; every method blocks."""
 
     @property
@@ -62,7 +62,7 @@ class Engine(Protocol):
         """
         ...
 
-    def prepare(self, plan: RunPlan, progress: Progress) -> None:
+    def prepare(self, plan: RunPlan, progress: RunProgress) -> None:
         """Bring the hosts into a state in which the run can start.
 
         Raises:
@@ -117,7 +117,7 @@ class Engine(Protocol):
         """
 
     def replace_hosts(
-        self, plan: RunPlan, lost: Sequence[str], progress: Progress
+        self, plan: RunPlan, lost: Sequence[str], progress: RunProgress
     ) -> Sequence[str]:
         """Bring other hosts into the run in place of lost ones; return their names."""
         ...

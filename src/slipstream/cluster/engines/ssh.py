@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 
 from slipstream.cluster.control.plan import RunPlan
 from slipstream.cluster.engines.journal_stream import JournalStream
-from slipstream.cluster.engines.layout import Layout, read_layout, write_layout
+from slipstream.cluster.engines.layout import RunLayout, read_layout, write_layout
 from slipstream.cluster.engines.preparation import prepare_host
 from slipstream.cluster.engines.probe import HostFacts, missing_software, probe, shortcomings
-from slipstream.cluster.engines.protocol import HeadState, JournalPart, Progress
+from slipstream.cluster.engines.protocol import HeadState, JournalPart, RunProgress
 from slipstream.cluster.engines.ssh_host import CommandFailedError, SshHost
 from slipstream.cluster.head.placement import ENDED, FILE_NAME, JOURNAL
 from slipstream.cluster.spec import JobSpec
@@ -54,7 +54,7 @@ class SshEngine:
         """Return None: these hosts cost nothing."""
         del spec
 
-    def prepare(self, plan: RunPlan, progress: Progress) -> None:
+    def prepare(self, plan: RunPlan, progress: RunProgress) -> None:
         """Check the hosts, and bring code, environment and data to each."""
         layout = read_layout(plan)
         if layout.hosts:
@@ -70,7 +70,7 @@ class SshEngine:
         self._place_head(plan, layout, layout.hosts[0])
         write_layout(plan, layout)
 
-    def _probe_all(self, plan: RunPlan, progress: Progress) -> dict[str, HostFacts]:
+    def _probe_all(self, plan: RunPlan, progress: RunProgress) -> dict[str, HostFacts]:
         """Return what each usable host has; remark on hosts that cannot be used."""
         facts: dict[str, HostFacts] = {}
         problems: list[Exception] = []
@@ -101,7 +101,7 @@ class SshEngine:
         return facts
 
     def _prepare_hosts(
-        self, plan: RunPlan, facts: dict[str, HostFacts], progress: Progress
+        self, plan: RunPlan, facts: dict[str, HostFacts], progress: RunProgress
     ) -> dict[str, str]:
         """Prepare all hosts at the same time; return the path of Python on each."""
 
@@ -114,7 +114,7 @@ class SshEngine:
 
     # ---- head and host daemons ----
 
-    def _place_head(self, plan: RunPlan, layout: Layout, name: str) -> None:
+    def _place_head(self, plan: RunPlan, layout: RunLayout, name: str) -> None:
         """Choose the host of the head, its addresses and a free port there."""
         host = self._host(plan, name)
         script = (
@@ -132,7 +132,7 @@ class SshEngine:
         self._start_on(plan, layout, layout.hosts, with_head=True)
 
     def _start_on(
-        self, plan: RunPlan, layout: Layout, names: Sequence[str], *, with_head: bool
+        self, plan: RunPlan, layout: RunLayout, names: Sequence[str], *, with_head: bool
     ) -> list[str]:
         """Start daemons on some hosts; return the names of the hosts that cannot be reached."""
         text = plan.placement(
@@ -156,7 +156,7 @@ class SshEngine:
         return [name for name in _in_parallel(start, names) if name]
 
     def _start(
-        self, plan: RunPlan, layout: Layout, host: SshHost, placement: str, *, is_head: bool
+        self, plan: RunPlan, layout: RunLayout, host: SshHost, placement: str, *, is_head: bool
     ) -> None:
         folder = f"{layout.home}/runs/{plan.run}"
         session = f"slipstream-{plan.run}"
@@ -253,14 +253,14 @@ class SshEngine:
         self._host(plan, layout.head).download(source, patterns, folder)
 
     def replace_hosts(
-        self, plan: RunPlan, lost: Sequence[str], progress: Progress
+        self, plan: RunPlan, lost: Sequence[str], progress: RunProgress
     ) -> Sequence[str]:
         """Take spare hosts into the run; lost hosts become spare ones."""
         spares = [name for name in read_layout(plan).spares if name not in lost]
         return self._take_in(plan, lost, spares[: len(lost)], progress)
 
     def add_hosts(
-        self, plan: RunPlan, lost: Sequence[str], new: Sequence[str], progress: Progress
+        self, plan: RunPlan, lost: Sequence[str], new: Sequence[str], progress: RunProgress
     ) -> Sequence[str]:
         """Prepare new hosts and bring them into the run in place of lost ones.
 
@@ -279,7 +279,7 @@ class SshEngine:
         return self._take_in(plan, lost, new, progress)
 
     def _take_in(
-        self, plan: RunPlan, lost: Sequence[str], chosen: Sequence[str], progress: Progress
+        self, plan: RunPlan, lost: Sequence[str], chosen: Sequence[str], progress: RunProgress
     ) -> list[str]:
         layout = read_layout(plan)
         unreachable = self._start_on(plan, layout, chosen, with_head=False)

@@ -14,8 +14,8 @@ from pathlib import Path
 from slipstream.cluster.head.encryption import server_context
 from slipstream.cluster.head.gpu_share import share_variables
 from slipstream.cluster.head.journal import Journal
-from slipstream.cluster.head.placement import ENDED, JOURNAL, Placement, read_placement
-from slipstream.cluster.head.supervisor import Result, Supervisor
+from slipstream.cluster.head.placement import ENDED, JOURNAL, RunPlacement, read_placement
+from slipstream.cluster.head.supervisor import FinalState, Supervisor
 from slipstream.cluster.head.switchboard import Switchboard
 from slipstream.errors import SlipstreamError
 
@@ -38,14 +38,14 @@ def main() -> int:
     try:
         result = _supervise(placement, folder, journal)
     except SlipstreamError as error:
-        result = Result("failed", 1, str(error))
+        result = FinalState("failed", 1, str(error))
     journal.state(result.state, result.reason, exit_code=result.exit_code)
     journal.close()
     (folder / ENDED).touch()
     return result.exit_code
 
 
-def _supervise(placement: Placement, folder: Path, journal: Journal) -> Result:
+def _supervise(placement: RunPlacement, folder: Path, journal: Journal) -> FinalState:
     if not placement.heads:
         os.environ.update(share_variables(placement.gpu_memory_gib))
         return Supervisor(placement, folder, journal, None).run()

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from slipstream.cluster.head.encryption import server_context
 from slipstream.cluster.head.journal import Journal
-from slipstream.cluster.head.placement import ENDED, Placement
-from slipstream.cluster.head.supervisor import Result, Supervisor
+from slipstream.cluster.head.placement import ENDED, RunPlacement
+from slipstream.cluster.head.supervisor import RunResult, Supervisor
 from slipstream.cluster.head.switchboard import Switchboard
 from slipstream.cluster.launch.ports import find_free_port_pair
 from slipstream.errors import SlipstreamError
@@ -22,11 +22,11 @@ from slipstream.errors import SlipstreamError
 TAKEN_CODE = 75  # EX_TEMPFAIL of sysexits.h: start the head again
 
 
-def with_head_here(placement: Placement, hosts: tuple[str, ...]) -> Placement:
+def with_head_here(placement: RunPlacement, hosts: tuple[str, ...]) -> RunPlacement:
     """Return a placement whose head is on this host, at a port that is free now.
 
     Args:
-        placement: Placement of the run.
+        placement: RunPlacement of the run.
         hosts: Names of the hosts, of which the first one gets rank 0.
     """
     listed = subprocess.run(["hostname", "-I"], capture_output=True, text=True, check=False)
@@ -34,18 +34,18 @@ def with_head_here(placement: Placement, hosts: tuple[str, ...]) -> Placement:
     return replace(placement, hosts=hosts, heads=heads, head_port=find_free_port_pair())
 
 
-def run_lent_head(placement: Placement, folder: Path, journal: Journal) -> int:
+def run_lent_head(placement: RunPlacement, folder: Path, journal: Journal) -> int:
     """Run the head; return the exit code of the job, or TAKEN_CODE if the hosts are taken away.
 
     Args:
-        placement: Placement of the run, which names this host as the head's.
+        placement: RunPlacement of the run, which names this host as the head's.
         folder: Folder of the run on this host.
         journal: Journal of the run, which is closed at the end.
     """
     try:
         result = _supervise(placement, folder, journal)
     except SlipstreamError as error:
-        result = Result("failed", 1, str(error))
+        result = RunResult("failed", 1, str(error))
     if result.state == "cancelled":
         journal.state("retrying", "a signal came: the hosts of the head are taken away")
         journal.close()
@@ -56,7 +56,7 @@ def run_lent_head(placement: Placement, folder: Path, journal: Journal) -> int:
     return result.exit_code
 
 
-def _supervise(placement: Placement, folder: Path, journal: Journal) -> Result:
+def _supervise(placement: RunPlacement, folder: Path, journal: Journal) -> RunResult:
     board = Switchboard(placement.head_port, server_context(placement), journal.host)
     try:
         return Supervisor(placement, folder, journal, board).run()

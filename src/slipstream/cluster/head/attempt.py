@@ -10,7 +10,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from slipstream.cluster.head.placement import Placement
+from slipstream.cluster.head.placement import RunPlacement
 from slipstream.cluster.launch.display import JsonDisplay
 from slipstream.cluster.launch.launcher import Failure
 
@@ -28,7 +28,7 @@ class AttemptDisplay:
         failure: Failure of the attempt, or None.
     """
 
-    def __init__(self, shown: JsonDisplay, placement: Placement) -> None:
+    def __init__(self, shown: JsonDisplay, placement: RunPlacement) -> None:
         self._shown = shown
         self._placement = placement
         self._last_sign = time.monotonic()

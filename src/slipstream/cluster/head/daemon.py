@@ -17,7 +17,7 @@ from pathlib import Path
 
 from slipstream.cluster.head.encryption import client_context
 from slipstream.cluster.head.gpu_share import share_variables
-from slipstream.cluster.head.placement import Placement, read_placement
+from slipstream.cluster.head.placement import RunPlacement, read_placement
 from slipstream.cluster.head.wire import (
     MAX_LINE,
     SILENCE_SECONDS,
@@ -84,7 +84,7 @@ class HostDaemon:
                 return
             await asyncio.sleep(RETRY_SECONDS)
 
-    async def _try_to_serve(self, placement: Placement) -> bool:
+    async def _try_to_serve(self, placement: RunPlacement) -> bool:
         """Serve the head on one connection until it ends; return whether there was one."""
         connected = await self._connect(placement)
         if connected is None:
@@ -104,7 +104,7 @@ class HostDaemon:
         return True
 
     async def _connect(
-        self, placement: Placement
+        self, placement: RunPlacement
     ) -> tuple[str, asyncio.StreamReader, asyncio.StreamWriter] | None:
         """Return the first of the head's addresses that answers, and the connection; or None."""
         tls = client_context(placement)
@@ -116,7 +116,9 @@ class HostDaemon:
                 continue
         return None
 
-    async def _obey(self, placement: Placement, address: str, reader: asyncio.StreamReader) -> None:
+    async def _obey(
+        self, placement: RunPlacement, address: str, reader: asyncio.StreamReader
+    ) -> None:
         while (message := await read_line(reader, SILENCE_SECONDS)) is not None:
             if "agent" in message:
                 task = asyncio.create_task(self._run_agent(placement, address, message["agent"]))
@@ -126,7 +128,7 @@ class HostDaemon:
                 self._is_over = True
                 return
 
-    async def _run_agent(self, placement: Placement, address: str, number: int) -> None:
+    async def _run_agent(self, placement: RunPlacement, address: str, number: int) -> None:
         """Run one agent, and connect it to the head; its ranks end when the connection does."""
         reader, writer = await asyncio.open_connection(
             address, placement.head_port, ssl=client_context(placement)

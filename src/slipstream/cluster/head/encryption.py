@@ -9,20 +9,20 @@ from __future__ import annotations
 import os
 import ssl
 
-from slipstream.cluster.head.placement import Placement
+from slipstream.cluster.head.placement import RunPlacement
 
 
-def server_context(placement: Placement) -> ssl.SSLContext:
+def server_context(placement: RunPlacement) -> ssl.SSLContext:
     """Return the TLS settings of the head."""
     return _context(ssl.PROTOCOL_TLS_SERVER, placement)
 
 
-def client_context(placement: Placement) -> ssl.SSLContext:
+def client_context(placement: RunPlacement) -> ssl.SSLContext:
     """Return the TLS settings of a host daemon."""
     return _context(ssl.PROTOCOL_TLS_CLIENT, placement)
 
 
-def _context(protocol: int, placement: Placement) -> ssl.SSLContext:
+def _context(protocol: int, placement: RunPlacement) -> ssl.SSLContext:
     context = ssl.SSLContext(protocol)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.check_hostname = False  # the certificate is that of the run, not of a host

@@ -47,7 +47,7 @@ class RetryRules:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Placement:
+class RunPlacement:
     """A run on its hosts.
 
     Args:
@@ -115,7 +115,7 @@ class Placement:
         temporary.replace(path)
 
 
-def read_placement(folder: Path) -> Placement:
+def read_placement(folder: Path) -> RunPlacement:
     """Return the placement in a run's folder.
 
     Raises:
@@ -132,7 +132,7 @@ def read_placement(folder: Path) -> Placement:
         ) from error
 
 
-def parse_placement(text: str) -> Placement:
+def parse_placement(text: str) -> RunPlacement:
     """Return the placement in a JSON text; raise ValueError, TypeError or KeyError for another."""
     fields: dict[str, Any] = json.loads(text)
     rules: dict[str, Any] = fields["retry"]
@@ -144,4 +144,4 @@ def parse_placement(text: str) -> Placement:
             table[name] = tuple(table[name])
     fields["retry"] = RetryRules(**rules)
     fields["roles"] = parse_roles(fields["roles"])
-    return Placement(**fields)
+    return RunPlacement(**fields)

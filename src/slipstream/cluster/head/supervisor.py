@@ -14,11 +14,11 @@ from slipstream.cluster.elastic import ElasticOptions, launch_elastic
 from slipstream.cluster.elastic.flight_log import ElasticFlightLog
 from slipstream.cluster.head.attempt import AttemptDisplay
 from slipstream.cluster.head.journal import Journal
-from slipstream.cluster.head.placement import Placement
+from slipstream.cluster.head.placement import RunPlacement
 from slipstream.cluster.head.roles import awaited_ranks, role_argv
 from slipstream.cluster.head.sources import HostsThatCame
 from slipstream.cluster.head.switchboard import Switchboard
-from slipstream.cluster.head.verdict import Attempts
+from slipstream.cluster.head.verdict import RestartCount
 from slipstream.cluster.launch import Host, Job, launch
 from slipstream.cluster.launch.flight_log import FlightLog
 from slipstream.cluster.launch.launcher import Failure
@@ -35,8 +35,8 @@ class _LeftError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
-    """The result of a run: its last state, the exit code and the reason."""
+class FinalState:
+    """The end of a run: its last state, the exit code and the reason."""
 
     state: str
     exit_code: int
@@ -54,15 +54,15 @@ class Supervisor:
     """
 
     def __init__(
-        self, placement: Placement, folder: Path, journal: Journal, board: Switchboard | None
+        self, placement: RunPlacement, folder: Path, journal: Journal, board: Switchboard | None
     ) -> None:
         self._placement = placement
         self._folder = folder
         self._journal = journal
         self._board = board
-        self._attempts = Attempts(placement.retry)
+        self._attempts = RestartCount(placement.retry)
 
-    def run(self) -> Result:
+    def run(self) -> FinalState:
         """Run the job until it has ended for good; call `run` in the main thread."""
         earlier = {
             number: signal.signal(number, self._leave) for number in (signal.SIGTERM, signal.SIGINT)
@@ -70,31 +70,31 @@ class Supervisor:
         try:
             return self._run()
         except _LeftError:
-            return Result("cancelled", CANCELLED_CODE, "a signal came while no rank was running")
+            return FinalState("cancelled", CANCELLED_CODE, "a signal came while no rank was running")
         finally:
             for number, handler in earlier.items():
                 signal.signal(number, handler)
 
-    def _run(self) -> Result:
+    def _run(self) -> FinalState:
         while True:
             hosts = self._wait_for_hosts()
-            if isinstance(hosts, Result):
+            if isinstance(hosts, FinalState):
                 return hosts
             code, failure, seconds = self._attempt(hosts)
             if failure is None and code == 0:
-                return Result("succeeded", 0)
+                return FinalState("succeeded", 0)
             if self._is_over():
-                return Result("failed", DEADLINE_CODE, "the deadline is over")
+                return FinalState("failed", DEADLINE_CODE, "the deadline is over")
             if failure is None or failure.after_signal:
-                return Result("cancelled", code, "a signal ended the job")
+                return FinalState("cancelled", code, "a signal ended the job")
             reason = self._attempts.reason_to_stop(failure)
             if reason:
-                return Result("failed", code, f"{failure.reason}; {reason}")
+                return FinalState("failed", code, f"{failure.reason}; {reason}")
             self._pause(failure, self._attempts.count(failure, seconds))
 
     # ---- hosts ----
 
-    def _wait_for_hosts(self) -> tuple[Host, ...] | Result:
+    def _wait_for_hosts(self) -> tuple[Host, ...] | FinalState:
         """Return the hosts of the next attempt, or the result if too few come."""
         placement = self._placement
         if self._board is None:
@@ -114,10 +114,10 @@ class Supervisor:
             ):
                 return hosts
             if self._is_over():
-                return Result("failed", DEADLINE_CODE, "the deadline is over")
+                return FinalState("failed", DEADLINE_CODE, "the deadline is over")
             if waited >= placement.lost_seconds:
                 names = ", ".join(host.name for host in hosts) or "none"
-                return Result(
+                return FinalState(
                     "failed",
                     LOST_CODE,
                     f"{placement.min_hosts} hosts are needed, and {len(hosts)} came within"

@@ -33,7 +33,7 @@ def classify(failure: Failure, rules: RetryRules) -> FailureClass:
 
 
 @dataclass(slots=True)
-class Attempts:
+class RestartCount:
     """The attempts of a run so far.
 
     Args:

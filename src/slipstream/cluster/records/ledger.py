@@ -60,7 +60,7 @@ class Resource:
         return max(0.0, end - self.created_at) / 3600.0 * self.price_per_hour
 
 
-class Ledger:
+class ResourceLedger:
     """The resources in a store.
 
     Args:

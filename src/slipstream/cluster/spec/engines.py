@@ -6,12 +6,12 @@ from typing import Literal
 
 from pydantic import Field
 
-from slipstream.cluster.spec.model import Model, Texts
+from slipstream.cluster.spec.model import SpecModel, Texts
 
 EngineName = Literal["local", "ssh", "slurm", "k8s", "ray", "aws", "aliyun"]
 
 
-class Ssh(Model):
+class Ssh(SpecModel):
     """Options of hosts that ssh reaches."""
 
     hosts: Texts = ()
@@ -26,7 +26,7 @@ class Ssh(Model):
     """Folder for runs and environments on every host."""
 
 
-class Slurm(Model):
+class Slurm(SpecModel):
     """Options of Slurm."""
 
     partition: str = ""
@@ -39,7 +39,7 @@ class Slurm(Model):
     """Folder that all nodes share, for the files of runs; by default `slipstream` in the home."""
 
 
-class Kubernetes(Model):
+class Kubernetes(SpecModel):
     """Options of Kubernetes."""
 
     namespace: str = "default"
@@ -52,14 +52,14 @@ class Kubernetes(Model):
     """`job`: an Indexed Job; `jobset`: a JobSet, where its controller is installed."""
 
 
-class Ray(Model):
+class Ray(SpecModel):
     """Options of Ray."""
 
     address: str = ""
     """Address of the cluster's dashboard, such as `http://head:8265`; by default RAY_ADDRESS."""
 
 
-class Cloud(Model):
+class Cloud(SpecModel):
     """Options of a cloud."""
 
     region: str = ""

@@ -7,11 +7,11 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from slipstream.cluster.spec.engines import Cloud, EngineName, Kubernetes, Ray, Slurm, Ssh
-from slipstream.cluster.spec.model import Command, Duration, Model, Name, Texts
-from slipstream.cluster.spec.parts import Code, Data, Resources, Retry, Role, Software
+from slipstream.cluster.spec.model import Command, Duration, Name, SpecModel, Texts
+from slipstream.cluster.spec.parts import Code, Data, HostResources, HostSoftware, Retry, Role
 
 
-class HostRange(Model):
+class HostRange(SpecModel):
     """The number of hosts; written `4`, `2:4` or with both fields."""
 
     min: int = Field(default=1, ge=1)
@@ -44,7 +44,7 @@ def _processes(value: Any) -> Any:
     return value
 
 
-class JobSpec(Model):
+class JobSpec(SpecModel):
     """The description of a job."""
 
     name: Name
@@ -71,9 +71,9 @@ class JobSpec(Model):
     """Names of variables whose values every rank gets from this machine, without a record."""
     code: Code = Code()
     """Files that are brought to every host."""
-    software: Software = Software()
+    software: HostSoftware = HostSoftware()
     """Software on every host."""
-    resources: Resources = Resources()
+    resources: HostResources = HostResources()
     """Resources of each host."""
     data: tuple[Data, ...] = ()
     """Data that is brought to every host."""

@@ -12,7 +12,7 @@ from slipstream.errors import UsageError
 from slipstream.units import GIB, parse_bytes, parse_duration
 
 
-class Model(BaseModel):
+class SpecModel(BaseModel):
     """A part of a job description, which cannot be changed and refuses unknown fields."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)

@@ -6,10 +6,10 @@ from typing import Literal
 
 from pydantic import Field
 
-from slipstream.cluster.spec.model import Command, Duration, Gibibytes, Model, Texts
+from slipstream.cluster.spec.model import Command, Duration, Gibibytes, SpecModel, Texts
 
 
-class Code(Model):
+class Code(SpecModel):
     """The files that are brought to every host."""
 
     folder: str = "."
@@ -22,7 +22,7 @@ class Code(Model):
     """Commit, branch or tag of the git repository."""
 
 
-class Software(Model):
+class HostSoftware(SpecModel):
     """The software on every host."""
 
     python: str = "python3"
@@ -49,7 +49,7 @@ class Software(Model):
     """Shell commands that every host runs once before the start, in the folder of the code."""
 
 
-class Resources(Model):
+class HostResources(SpecModel):
     """The resources of each host."""
 
     gpus: int = Field(default=0, ge=0)
@@ -68,7 +68,7 @@ class Resources(Model):
     """Other devices that each host must have, such as `fpga: 1`; each file `/dev/NAME*` is one."""
 
 
-class Retry(Model):
+class Retry(SpecModel):
     """The rules by which a job is started again; the words are those of AIMaster."""
 
     max_restarts: int = Field(default=3, ge=0)
@@ -92,7 +92,7 @@ class Retry(Model):
     """Time for which fewer than the least number of hosts may be there."""
 
 
-class Role(Model):
+class Role(SpecModel):
     """The ranks of one role, such as worker or ps."""
 
     count: int = Field(default=1, ge=1)
@@ -101,7 +101,7 @@ class Role(Model):
     """Program and arguments of these ranks; by default those of the job."""
 
 
-class Data(Model):
+class Data(SpecModel):
     """Data that is brought to every host before the start."""
 
     source: str

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from slipstream.cluster.head.placement import Placement, RetryRules, read_placement
+from slipstream.cluster.head.placement import RetryRules, RunPlacement, read_placement
 from slipstream.cluster.head.roles import RolePart, awaited_ranks, role_variables
 from slipstream.errors import ConfigError
 
-PLACEMENT = Placement(
+PLACEMENT = RunPlacement(
     run="train-3",
     program=("train.py", "--lr", "0.1"),
     cwd="/home/me/code",

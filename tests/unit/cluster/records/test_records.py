@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from slipstream.cluster.records import Ledger, RunLog, Store
+from slipstream.cluster.records import ResourceLedger, RunLog, Store
 from slipstream.errors import ConfigError, UsageError
 
 
@@ -86,13 +86,13 @@ def test_threads_and_processes_write_at_the_same_time(tmp_path: Path) -> None:
 
 
 def test_the_ledger_has_a_resource_before_and_after_it_exists(tmp_path: Path) -> None:
-    ledger = Ledger(Store(tmp_path))
+    ledger = ResourceLedger(Store(tmp_path))
     fields = {"token": "t1", "cluster": "c", "place": ("aws", "eu"), "kind": "machine"}
     first = ledger.intend(**fields, name="task0.c", price_per_hour=3.6)
     assert (first.state, first.external_id) == ("intended", "")
     assert ledger.intend(**fields, name="task0.c") == first
     ledger.created("t1", "i-7", {"type": "p4d"})
-    (created,) = Ledger(Store(tmp_path)).resources("c")
+    (created,) = ResourceLedger(Store(tmp_path)).resources("c")
     assert (created.state, created.external_id, created.facts) == (
         "created",
         "i-7",
