@@ -14,7 +14,7 @@ from pathlib import Path
 from slipstream.cluster.head.encryption import server_context
 from slipstream.cluster.head.journal import Journal
 from slipstream.cluster.head.placement import ENDED, RunPlacement
-from slipstream.cluster.head.supervisor import RunResult, Supervisor
+from slipstream.cluster.head.supervisor import FinalState, Supervisor
 from slipstream.cluster.head.switchboard import Switchboard
 from slipstream.cluster.launch.ports import find_free_port_pair
 from slipstream.errors import SlipstreamError
@@ -45,7 +45,7 @@ def run_lent_head(placement: RunPlacement, folder: Path, journal: Journal) -> in
     try:
         result = _supervise(placement, folder, journal)
     except SlipstreamError as error:
-        result = RunResult("failed", 1, str(error))
+        result = FinalState("failed", 1, str(error))
     if result.state == "cancelled":
         journal.state("retrying", "a signal came: the hosts of the head are taken away")
         journal.close()
@@ -56,7 +56,7 @@ def run_lent_head(placement: RunPlacement, folder: Path, journal: Journal) -> in
     return result.exit_code
 
 
-def _supervise(placement: RunPlacement, folder: Path, journal: Journal) -> RunResult:
+def _supervise(placement: RunPlacement, folder: Path, journal: Journal) -> FinalState:
     board = Switchboard(placement.head_port, server_context(placement), journal.host)
     try:
         return Supervisor(placement, folder, journal, board).run()
