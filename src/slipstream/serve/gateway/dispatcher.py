@@ -8,87 +8,49 @@ from __future__ import annotations
 
 import asyncio
 import collections
-import enum
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
-from slipstream.serve.gateway.downstream import ClientRequest
-from slipstream.serve.gateway.upstream import (
-    HOP_BY_HOP,
-    AnswerLateError,
-    Buffer,
-    ConnectionPool,
-    ReplicaAnswer,
-    ReplicaLostError,
-)
-from slipstream.serve.protocol.messages import JSON_LENGTH, timeout_of
+from slipstream.serve.gateway.replica_server import ReplicaServer, ReplicaState
+from slipstream.serve.gateway.upstream import AnswerLateError, ReplicaLostError
 from slipstream.serve.refusals import Reason, RequestRefusedError
 
 # A request that has lost so many replicas may itself be what ends them.
 _MOST_LOST = 5
-# Statuses with which a replica refuses what another one may do.
-_REFUSED = frozenset({Reason.BUSY.status, 502, Reason.UNAVAILABLE.status, Reason.LATE.status})
-_JSON_LENGTH = JSON_LENGTH.encode()
 
 
-class ReplicaState(enum.Enum):
-    """A stage in the life of a replica."""
-
-    STARTING = "starting"
-    READY = "ready"
-    SUSPECT = "suspect"  # a connection was lost, or it is silent: it gets no new requests
-    DRAINING = "draining"  # it gets no new requests, and ends when it has answered the open ones
-    ENDED = "ended"
+T = TypeVar("T")
 
 
-@dataclass(eq=False, slots=True)
-class ReplicaServer:
-    """A replica: a server of its own, on this or another host.
-
-    Args:
-        name: Name of the replica.
-        generation: Number of the generation of model files that it serves.
-        since: Time of `time.monotonic` at which its start began.
-        state: Stage of its life (default STARTING).
-        host: Name of its host; "" until it has started.
-        open: Number of requests that it has and has not answered.
-        answered: Number of requests that it has answered.
-        lost: Number of requests that were lost with a connection to it.
-    """
-
-    name: str
-    generation: int
-    since: float
-    state: ReplicaState = ReplicaState.STARTING
-    host: str = ""
-    open: int = 0
-    answered: int = 0
-    lost: int = 0
-    start_seconds: float = 0.0
-    _pool: ConnectionPool | None = None
-    suspected: asyncio.Event = field(default_factory=asyncio.Event)
+class Exchange(Protocol[T]):
+    """The interface of a request that can be sent to any replica, and sent again."""
 
     @property
-    def pool(self) -> ConnectionPool:
-        """Connections to the replica, which has started."""
-        assert self._pool is not None, f"{self.name} has not started"
-        return self._pool
+    def begin(self) -> float:
+        """Time of the event loop at which the request arrived."""
+        ...
 
-    def connect(self, pool: ConnectionPool) -> None:
-        """Take note of the address at which the replica can be reached."""
-        self._pool, self.state = pool, ReplicaState.READY
+    def own_timeout(self) -> float | None:
+        """Return the time limit in seconds that the request itself sets; None if it sets none."""
+        ...
 
-    def suspect(self) -> None:
-        """Give the replica no new requests until it has answered a probe."""
-        if self.state is ReplicaState.READY:
-            self.state = ReplicaState.SUSPECT
-        self.suspected.set()
+    async def send(self, replica: ReplicaServer, deadline: float) -> T:
+        """Send the request to a replica, and return the answer.
 
-    def disconnect(self) -> None:
-        """End all connections; requests under way are sent to other replicas."""
-        self.state = ReplicaState.ENDED
-        if self._pool is not None:
-            self._pool.close()
+        Args:
+            replica: Replica, which is ready.
+            deadline: Time of the event loop at which the answer is needed.
+
+        Raises:
+            ReplicaLostError: the connection to the replica ended.
+            AnswerLateError: the deadline passed.
+        """
+        ...
+
+    def is_refusal(self, answer: T) -> bool:
+        """Return whether the replica refuses what another one may do."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,28 +98,28 @@ class Dispatcher:
         """Number of requests that wait for a replica."""
         return len(self._waiters)
 
-    async def answer(self, request: ClientRequest) -> ReplicaAnswer:
+    async def answer(self, exchange: Exchange[T]) -> T:
         """Return a replica's answer to a request.
 
         Args:
-            request: Request of a client.
+            exchange: Request of a client.
 
         Raises:
             RequestRefusedError: no replica answers in time.
         """
         self.open += 1
         try:
-            return await self._answer(request)
+            return await self._answer(exchange)
         except AnswerLateError as error:
             raise RequestRefusedError(Reason.LATE, "no replica answered in time") from error
         finally:
             self.open -= 1
 
-    async def _answer(self, request: ClientRequest) -> ReplicaAnswer:
-        deadline = _Deadline(request, self._limits)
+    async def _answer(self, exchange: Exchange[T]) -> T:
+        deadline = _Deadline(exchange.begin, exchange.own_timeout(), self._limits)
         tried: set[str] = set()
         lost = 0
-        refused: ReplicaAnswer | None = None
+        refused: T | None = None
         while True:
             replica = self._free(tried)
             if refused is not None and (replica is None or replica.name in tried):
@@ -169,7 +131,7 @@ class Dispatcher:
             deadline.begin()
             tried.add(replica.name)
             try:
-                answer = await self._send(replica, request, deadline.at)
+                answer = await self._send(replica, exchange, deadline.at)
             except ReplicaLostError as error:
                 lost += 1
                 if lost == _MOST_LOST:
@@ -177,7 +139,7 @@ class Dispatcher:
                     raise RequestRefusedError(Reason.FAILED, words) from error
                 self._retried("lost")
                 continue
-            if answer.status not in _REFUSED or refused is not None:
+            if refused is not None or not exchange.is_refusal(answer):
                 return answer
             refused = answer
             self._retried("refused")
@@ -233,25 +195,17 @@ class Dispatcher:
                 replica.open += 1
                 waiter.set_result(replica)
 
-    async def _send(
-        self, replica: ReplicaServer, request: ClientRequest, deadline: float
-    ) -> ReplicaAnswer:
-        pool = replica.pool
+    async def _send(self, replica: ReplicaServer, exchange: Exchange[T], deadline: float) -> T:
         try:
-            connection = await pool.acquire(deadline)
-            head = request_head(request, pool.address.token)
-            answer = await connection.exchange(
-                head, request.body, deadline, has_body=request.method != b"HEAD"
-            )
+            answer = await exchange.send(replica, deadline)
         except ReplicaLostError:
             replica.lost += 1
             replica.suspect()
             raise
         finally:
             self._give_back(replica)
-        pool.release(connection)
         replica.answered += 1
-        return replace(answer, replica=replica.name)
+        return answer
 
 
 class _WaitedTooLongError(Exception):
@@ -262,14 +216,14 @@ class _Deadline:
     """The deadline of a request: it begins when a replica is there.
 
     Args:
-        request: Request, which may set a limit of its own from its arrival on.
+        arrival: Time of the event loop at which the request arrived.
+        own: Time limit in seconds that the request itself sets; None if it sets none.
         limits: Limits of the dispatcher.
     """
 
-    def __init__(self, request: ClientRequest, limits: DispatchLimits) -> None:
-        self._request, self._limits = request, limits
-        own = _own_timeout(request)
-        self._own = None if own is None else request.begin + own
+    def __init__(self, arrival: float, own: float | None, limits: DispatchLimits) -> None:
+        self._arrival, self._limits = arrival, limits
+        self._own = None if own is None else arrival + own
         self.at = self.for_a_replica()
         self._has_begun = False
 
@@ -277,7 +231,7 @@ class _Deadline:
         """Return until when the request may wait for a replica, in the event loop's time."""
         if self._own is not None:
             return self._own
-        return self._request.begin + max(self._limits.start_seconds, self._limits.seconds)
+        return self._arrival + max(self._limits.start_seconds, self._limits.seconds)
 
     def begin(self) -> None:
         """Set the deadline, now that a replica has the request for the first time."""
@@ -285,44 +239,6 @@ class _Deadline:
             self._has_begun = True
             at = asyncio.get_running_loop().time() + self._limits.seconds
             self.at = at if self._own is None else min(at, self._own)
-
-
-def request_head(request: ClientRequest, token: str) -> bytes:
-    """Return request line and header fields with which a request is passed on.
-
-    Args:
-        request: Request of a client.
-        token: Token that the replica demands.
-    """
-    fields = [
-        b"%b: %b\r\n" % each
-        for each in request.fields
-        if each[0] not in HOP_BY_HOP and each[0] != b"authorization"
-    ]
-    return b"".join(
-        (
-            b"%b %b HTTP/1.1\r\n" % (request.method, request.target),
-            *fields,
-            b"authorization: Bearer %b\r\n" % token.encode(),
-            b"content-length: %d\r\n\r\n" % request.num_bytes,
-        )
-    )
-
-
-def _own_timeout(request: ClientRequest) -> float | None:
-    """Return the time limit in seconds that the request itself sets; None if it sets none."""
-    length = request.field(_JSON_LENGTH)
-    begun = _first_piece(request.body)
-    if not length or b'"timeout"' not in begun:
-        return None
-    try:
-        return timeout_of(begun, length)
-    except RequestRefusedError:
-        return None  # the replica tells the client what is wrong with it
-
-
-def _first_piece(body: Sequence[Buffer]) -> bytearray:
-    return bytearray(body[0][:4096]) if body else bytearray()
 
 
 def _expire(waiter: asyncio.Future[ReplicaServer]) -> None:

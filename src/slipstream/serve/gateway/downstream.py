@@ -7,6 +7,7 @@ request can be sent again. Its body is kept in the pieces in which it arrived, w
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import http
 import math
 import time
@@ -22,6 +23,7 @@ from slipstream.serve.protocol.bodies import BodyMemory, BodyReservation
 from slipstream.serve.refusals import Reason, RequestRefusedError
 
 _MOST_HEAD = 1 << 16  # bytes of a request line with its header fields; as uvicorn allows
+_LINGER_SECONDS = 2.0  # in which a refused client can read the answer; chosen by hand
 _STATUS_LINES = {
     each.value: f"HTTP/1.1 {each.value} {each.phrase}\r\n".encode() for each in http.HTTPStatus
 }
@@ -106,7 +108,7 @@ class ClientConnection(asyncio.Protocol):
         self._task: asyncio.Task[None] | None = None
         self._writable = asyncio.Event()
         self._writable.set()
-        self._keeps_open = True
+        self._keeps_open, self._is_refused = True, False
         self.since = time.monotonic()  # when the last request began or ended
 
     @property
@@ -149,6 +151,8 @@ class ClientConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Handle bytes of a request."""
         assert self._transport is not None
+        if self._is_refused:
+            return
         if self._task is not None:
             self._unread += data
             self._transport.pause_reading()
@@ -198,7 +202,8 @@ class ClientConnection(asyncio.Protocol):
         self._fields: list[tuple[bytes, bytes]] = []
         self._pieces: list[Buffer] = []
         self._parser = httptools.HttpRequestParser(self)
-        self._parser.feed_data(head)
+        with contextlib.suppress(httptools.HttpParserUpgrade):  # answered in HTTP/1.1
+            self._parser.feed_data(head)
         self._keeps_open = self._parser.should_keep_alive()
         self._request = request = ClientRequest(
             method=self._parser.get_method(),
@@ -261,20 +266,24 @@ class ClientConnection(asyncio.Protocol):
 
     def _send(self, answer: ReplicaAnswer, *, with_body: bool = True) -> None:
         assert self._transport is not None
-        closes = not self._keeps_open or self._reception.is_ending
+        closes = self._is_refused or not self._keeps_open or self._reception.is_ending
         head = [_STATUS_LINES.get(answer.status) or b"HTTP/1.1 %d Other\r\n" % answer.status]
         head += [b"%b: %b\r\n" % each for each in answer.fields]
         if answer.status not in (204, 304) and with_body:
             head.append(b"content-length: %d\r\n" % sum(map(len, answer.pieces)))
         head.append(b"connection: close\r\n\r\n" if closes else b"\r\n")
         self._transport.writelines([b"".join(head), *(answer.pieces if with_body else ())])
-        if closes:
+        if closes and not self._is_refused:
             self._transport.close()
 
     def _refuse(self, answer: ReplicaAnswer) -> None:
         """Answer a request that is not read to its end, and end the connection."""
-        self._keeps_open, self._left, self._request, self._unread = False, 0, None, b""
+        assert self._transport is not None
+        self._is_refused, self._left, self._request, self._unread = True, 0, None, b""
         self._send(answer)
+        # If the connection ended now, with bytes that nobody has read, the kernel would reset it,
+        # and the client would not see the answer.
+        asyncio.get_running_loop().call_later(_LINGER_SECONDS, self._transport.close)
 
 
 def refusal(error: RequestRefusedError) -> ReplicaAnswer:

@@ -11,8 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from slipstream.errors import SlipstreamError
-from slipstream.serve.gateway.dispatcher import Dispatcher, ReplicaServer, ReplicaState
+from slipstream.serve.gateway.dispatcher import Dispatcher
 from slipstream.serve.gateway.generations import Generation
+from slipstream.serve.gateway.replica_server import ReplicaServer, ReplicaState
 from slipstream.serve.gateway.starters import ReplicaStarter
 from slipstream.serve.gateway.upstream import (
     AnswerLateError,

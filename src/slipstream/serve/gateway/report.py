@@ -14,9 +14,10 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from slipstream.serve.gateway.dispatcher import Dispatcher, ReplicaState
+from slipstream.serve.gateway.dispatcher import Dispatcher
 from slipstream.serve.gateway.downstream import ClientRequest
 from slipstream.serve.gateway.fleet import Fleet
+from slipstream.serve.gateway.replica_server import ReplicaState
 from slipstream.serve.gateway.scaling import LATENCY_SECONDS, Autoscaler, ScalingDecision
 from slipstream.serve.gateway.upstream import ReplicaAnswer
 from slipstream.serve.metrics import SECONDS

@@ -18,7 +18,7 @@ from typing import TextIO
 
 from slipstream.errors import UsageError
 from slipstream.serve.access import Tls, Tokens, is_loopback
-from slipstream.serve.gateway.dispatcher import Dispatcher, DispatchLimits, ReplicaState
+from slipstream.serve.gateway.dispatcher import Dispatcher, DispatchLimits
 from slipstream.serve.gateway.downstream import (
     ClientConnection,
     ClientRequest,
@@ -28,6 +28,8 @@ from slipstream.serve.gateway.downstream import (
 )
 from slipstream.serve.gateway.fleet import Fleet, FleetLimits
 from slipstream.serve.gateway.generations import ModelFiles
+from slipstream.serve.gateway.http_exchange import HttpExchange
+from slipstream.serve.gateway.replica_server import ReplicaState
 from slipstream.serve.gateway.report import GatewayReport
 from slipstream.serve.gateway.scaling import Autoscaler, LoadSample, ScalingRules
 from slipstream.serve.gateway.starters import ReplicaStarter
@@ -218,7 +220,7 @@ class Gateway:
         if answer is None:
             self._last_request = time.monotonic()
             try:
-                answer = await self._dispatcher.answer(request)
+                answer = await self._dispatcher.answer(HttpExchange(request))
             except RequestRefusedError as error:
                 answer = refusal(error)
             seconds = asyncio.get_running_loop().time() - request.begin

@@ -62,7 +62,7 @@ class ReplicaAddress:
         return f"{self.host}:{self.port}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ReplicaAnswer:
     """A whole answer.
 
