@@ -9,10 +9,10 @@ from pathlib import Path
 
 from slipstream.cluster.control.plan import RunPlan
 from slipstream.cluster.engines.file_journal import read_file_journal
-from slipstream.cluster.engines.layout import Layout, read_layout, write_layout
+from slipstream.cluster.engines.layout import RunLayout, read_layout, write_layout
 from slipstream.cluster.engines.preparation import prepare_host
 from slipstream.cluster.engines.probe import probe
-from slipstream.cluster.engines.protocol import HeadState, JournalPart, Progress
+from slipstream.cluster.engines.protocol import HeadState, JournalPart, RunProgress
 from slipstream.cluster.engines.slurm_jobs import (
     SlurmJob,
     cancel_job,
@@ -63,7 +63,7 @@ class SlurmEngine:
         """Return None: its machines cost nothing."""
         del spec
 
-    def prepare(self, plan: RunPlan, progress: Progress) -> None:
+    def prepare(self, plan: RunPlan, progress: RunProgress) -> None:
         """Bring code, environment and data to the shared folder."""
         if read_layout(plan).python:
             return
@@ -73,7 +73,7 @@ class SlurmEngine:
         if plan.spec.software.environment == "existing" and not facts.has_slipstream:
             raise ConfigError(f"{plan.spec.software.python} has no Slipstream; install it there")
         python = prepare_host(plan, host, facts, progress)
-        write_layout(plan, Layout(home=facts.home, python=python))
+        write_layout(plan, RunLayout(home=facts.home, python=python))
 
     def submit(self, plan: RunPlan) -> None:
         """Submit the batch job, unless there is one of this name, or the run has ended."""
@@ -158,7 +158,7 @@ class SlurmEngine:
         self.submit(plan)
 
     def replace_hosts(
-        self, plan: RunPlan, lost: Sequence[str], progress: Progress
+        self, plan: RunPlan, lost: Sequence[str], progress: RunProgress
     ) -> Sequence[str]:
         """Return no host: Slurm starts the job again on others if too few are left."""
         del plan, lost, progress

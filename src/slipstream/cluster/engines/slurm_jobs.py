@@ -70,6 +70,7 @@ _LASTING = (
     "InvalidAccount",
     "InvalidQOS",
     "JobHeldAdmin",
+    "JobHeldUser",
     "PartitionNodeLimit",
     "PartitionTimeLimit",
     "PartitionDown",

@@ -43,22 +43,24 @@ def run_lent_head(placement: RunPlacement, folder: Path, journal: Journal) -> in
         journal: Journal of the run, which is closed at the end.
     """
     try:
-        result = _supervise(placement, folder, journal)
+        board = Switchboard(placement.head_port, server_context(placement), journal.host)
+    except SlipstreamError as error:
+        return _end(FinalState("failed", 1, str(error)), folder, journal)
+    try:
+        result = Supervisor(placement, folder, journal, board).run()
     except SlipstreamError as error:
         result = FinalState("failed", 1, str(error))
-    if result.state == "cancelled":
-        journal.state("retrying", "a signal came: the hosts of the head are taken away")
-        journal.close()
-        return TAKEN_CODE
+    is_over = result.state != "cancelled"
+    board.close(is_over=is_over)
+    if is_over:
+        return _end(result, folder, journal)
+    journal.state("retrying", "a signal came: the hosts of the head are taken away")
+    journal.close()
+    return TAKEN_CODE
+
+
+def _end(result: FinalState, folder: Path, journal: Journal) -> int:
     journal.state(result.state, result.reason, exit_code=result.exit_code)
     journal.close()
     (folder / ENDED).touch()
     return result.exit_code
-
-
-def _supervise(placement: RunPlacement, folder: Path, journal: Journal) -> FinalState:
-    board = Switchboard(placement.head_port, server_context(placement), journal.host)
-    try:
-        return Supervisor(placement, folder, journal, board).run()
-    finally:
-        board.close()

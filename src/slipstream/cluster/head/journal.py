@@ -6,6 +6,7 @@ The head writes it. A client follows it from any place, and may do so again afte
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
@@ -17,11 +18,12 @@ class Journal:
     """The writer of a journal.
 
     Args:
-        path: File of the journal; a head that takes over appends to it.
+        path: File of the journal; a head that takes over appends to it. None for the standard
+            output of this process.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._file: TextIO = path.open("a", encoding="utf-8")
+    def __init__(self, path: Path | None) -> None:
+        self._file: TextIO = path.open("a", encoding="utf-8") if path else sys.stdout
         self.display = JsonDisplay(self._file, mode="all")
 
     def state(self, state: str, text: str = "", **facts: object) -> None:

@@ -103,9 +103,14 @@ class Switchboard:
         self._loop.call_soon_threadsafe(self._ask_for_agent, host.name, agent)
         return agent
 
-    def close(self) -> None:
-        """Tell all host daemons that the job is over, and stop listening; blocks for seconds."""
-        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()
+    def close(self, *, is_over: bool = True) -> None:
+        """Tell all host daemons that the job is over, and stop listening; blocks for seconds.
+
+        Args:
+            is_over: Whether the job is over (default True); if not, the host daemons look for
+                another head.
+        """
+        asyncio.run_coroutine_threadsafe(self._end(is_over), self._loop).result()
         self._stop()
 
     def _stop(self) -> None:
@@ -175,8 +180,8 @@ class Switchboard:
         self._agents.setdefault(name, set()).add(agent)
         daemon.writer.write(encode_line(agent=number))
 
-    async def _end(self) -> None:
-        """Tell all host daemons that the job is over, and wait until they hang up.
+    async def _end(self, is_over: bool) -> None:
+        """Tell all host daemons whether the job is over, and wait until they hang up.
 
         A connection that is closed while it has unread data is reset, and the peer may lose what it
         has not read yet; so the daemons close the connections.
@@ -185,7 +190,10 @@ class Switchboard:
         if self._server is not None:
             self._server.close()
         for daemon in self._daemons.values():
-            daemon.writer.write(encode_line(end=True))
+            if is_over:
+                daemon.writer.write(encode_line(end=True))
+            else:
+                daemon.writer.close()
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
         if tasks:
             _, late = await asyncio.wait(tasks, timeout=END_SECONDS)
