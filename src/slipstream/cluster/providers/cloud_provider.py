@@ -16,7 +16,7 @@ from slipstream.cluster.providers.protocol import (
     MachineOffer,
     Notice,
 )
-from slipstream.cluster.records import Ledger
+from slipstream.cluster.records import ResourceLedger
 from slipstream.errors import SlipstreamError, UsageError
 
 
@@ -64,7 +64,7 @@ class CloudProvider:
         return self._cloud.images(pattern)
 
     def up(
-        self, request: ClusterRequest, ledger: Ledger, notice: Notice
+        self, request: ClusterRequest, ledger: ResourceLedger, notice: Notice
     ) -> Sequence[ClusterMachine]:
         """Create all parts of a cluster that do not exist; see `Provider.up`.
 
@@ -110,7 +110,7 @@ class CloudProvider:
 
         self._pace.until(is_running, f"the machines of {cluster} run")
 
-    def end_machine(self, cluster: str, name: str, ledger: Ledger) -> None:
+    def end_machine(self, cluster: str, name: str, ledger: ResourceLedger) -> None:
         """End one machine for good, such as one that is broken, and wait until it has ended.
 
         Raises:
@@ -133,7 +133,7 @@ class CloudProvider:
             if entry.token in tokens:
                 ledger.released(entry.token)
 
-    def down(self, cluster: str, ledger: Ledger, notice: Notice) -> None:
+    def down(self, cluster: str, ledger: ResourceLedger, notice: Notice) -> None:
         """Delete everything of a cluster and wait until it is gone."""
         delete_cluster(self._cloud, cluster, ledger, notice, self._pace)
 
@@ -186,7 +186,7 @@ class CloudProvider:
             return list(machines)
         return [replace(machine, address=self._address_of(machine)) for machine in machines]
 
-    def _clean_up(self, cluster: str, ledger: Ledger, notice: Notice) -> None:
+    def _clean_up(self, cluster: str, ledger: ResourceLedger, notice: Notice) -> None:
         """Delete what a refused creation has made, if no machine needs it."""
         if not ledger.resources(cluster):
             return

@@ -24,7 +24,7 @@ from slipstream.cluster.providers.cloud import (
 )
 from slipstream.cluster.providers.pace import Pace
 from slipstream.cluster.providers.protocol import ClusterMachine, ClusterRequest, Found, Notice
-from slipstream.cluster.records import Ledger, Resource
+from slipstream.cluster.records import Resource, ResourceLedger
 from slipstream.errors import QuotaError
 
 # Calls that create machines, for one cluster: a spot machine may end while another one starts.
@@ -36,12 +36,14 @@ class Creation:
 
     Args:
         cloud: Region of a cloud.
-        ledger: Ledger that gets an entry for each part.
+        ledger: ResourceLedger that gets an entry for each part.
         notice: Function that is called with a sentence for each part that is made.
         pace: Times of waiting.
     """
 
-    def __init__(self, cloud: CloudRegion, ledger: Ledger, notice: Notice, pace: Pace) -> None:
+    def __init__(
+        self, cloud: CloudRegion, ledger: ResourceLedger, notice: Notice, pace: Pace
+    ) -> None:
         self._cloud = cloud
         self._ledger = ledger
         self._notice = notice
@@ -188,7 +190,8 @@ class Creation:
 
 
 def _new_token(cluster: str, kind: str) -> str:
-    return f"{cluster}-{kind.replace('_', '-')}-{secrets.token_hex(6)}"
+    """Return a token of at most 64 characters, which clouds also take to recognise a repetition."""
+    return f"{cluster}-{kind.replace('_', '-')}-{secrets.token_hex(4)}"
 
 
 def _missing(request: ClusterRequest, machines: Sequence[ClusterMachine]) -> list[int]:

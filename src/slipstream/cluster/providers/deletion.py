@@ -7,18 +7,18 @@ from collections.abc import Callable, Sequence
 from slipstream.cluster.providers.cloud import MACHINE, CloudRegion
 from slipstream.cluster.providers.pace import BusyError, Pace
 from slipstream.cluster.providers.protocol import Found, Notice
-from slipstream.cluster.records import Ledger, Resource
+from slipstream.cluster.records import Resource, ResourceLedger
 
 
 def delete_cluster(
-    cloud: CloudRegion, cluster: str, ledger: Ledger, notice: Notice, pace: Pace
+    cloud: CloudRegion, cluster: str, ledger: ResourceLedger, notice: Notice, pace: Pace
 ) -> None:
     """Delete everything of a cluster and wait until it is gone; close its entries in the ledger.
 
     Args:
         cloud: Region of a cloud.
         cluster: Name of the cluster.
-        ledger: Ledger that has the entries.
+        ledger: ResourceLedger that has the entries.
         notice: Function that is called with a sentence for each part that is gone.
         pace: Times of waiting.
 
@@ -75,7 +75,7 @@ def _tell(gone: Sequence[Found], notice: Notice) -> None:
         notice(f"{found.kind.replace('_', ' ')} {found.external_id} deleted")
 
 
-def _open_entries(cloud: CloudRegion, cluster: str, ledger: Ledger) -> list[Resource]:
+def _open_entries(cloud: CloudRegion, cluster: str, ledger: ResourceLedger) -> list[Resource]:
     place = (cloud.name, cloud.region)
     return [entry for entry in ledger.resources(cluster) if (entry.provider, entry.region) == place]
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from slipstream.cluster.providers.pace import BusyError, Pace
 from slipstream.cluster.providers.protocol import Found, Provider
-from slipstream.cluster.records import Ledger, Resource
+from slipstream.cluster.records import Resource, ResourceLedger
 from slipstream.errors import SlipstreamError
 
 # A deletion or a creation may go on for this time without being a leak.
@@ -39,7 +39,7 @@ class GcReport:
 
 def collect(
     providers: Sequence[Provider],
-    ledger: Ledger,
+    ledger: ResourceLedger,
     now: float,
     *,
     dry_run: bool = False,
@@ -49,7 +49,7 @@ def collect(
 
     Args:
         providers: Providers in all regions that are searched.
-        ledger: Ledger of this user.
+        ledger: ResourceLedger of this user.
         now: Present time in seconds since 1970.
         dry_run: Whether nothing is deleted or written (default False).
         pace: Times of waiting (default `Pace()`).
@@ -64,7 +64,7 @@ def collect(
 
 
 def _collect_region(
-    provider: Provider, ledger: Ledger, now: float, report: GcReport, pace: Pace
+    provider: Provider, ledger: ResourceLedger, now: float, report: GcReport, pace: Pace
 ) -> None:
     found = provider.found()
     entries = [

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from slipstream.cluster.records import Ledger
+from slipstream.cluster.records import ResourceLedger
 
 # Tags of every resource. CLUSTER_TAG marks all resources of Slipstream, so `gc` finds those that no
 # ledger has.
@@ -150,7 +150,7 @@ class Provider(Protocol):
         ...
 
     def up(
-        self, request: ClusterRequest, ledger: Ledger, notice: Notice
+        self, request: ClusterRequest, ledger: ResourceLedger, notice: Notice
     ) -> Sequence[ClusterMachine]:
         """Create all parts of a cluster that do not exist; return its machines, which are running.
 
@@ -158,7 +158,7 @@ class Provider(Protocol):
 
         Args:
             request: Cluster to create.
-            ledger: Ledger that gets the entries.
+            ledger: ResourceLedger that gets the entries.
             notice: Function that is called with a sentence for each part that is made.
 
         Raises:
@@ -177,10 +177,10 @@ class Provider(Protocol):
     def start(self, cluster: str) -> None:
         """Start the stopped machines of a cluster; returns when they are running."""
 
-    def end_machine(self, cluster: str, name: str, ledger: Ledger) -> None:
+    def end_machine(self, cluster: str, name: str, ledger: ResourceLedger) -> None:
         """End one machine for good, such as one that is broken."""
 
-    def down(self, cluster: str, ledger: Ledger, notice: Notice) -> None:
+    def down(self, cluster: str, ledger: ResourceLedger, notice: Notice) -> None:
         """Delete everything of a cluster and wait until it is gone."""
 
     def found(self) -> Sequence[Found]:

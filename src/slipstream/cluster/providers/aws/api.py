@@ -73,7 +73,8 @@ class AwsApi:
             try:
                 return method(**arguments)
             except (ClientError, BotoCoreError) as error:
-                raise translated(f"{service}.{operation}", error) from error
+                failure = translated(f"{service}.{operation}", error)
+        raise failure
 
     def items(self, service: str, operation: str, field: str, **arguments: Any) -> list[Any]:
         """Return the items of all pages of a list.
