@@ -23,7 +23,7 @@ _MOST_LOST = 5
 T = TypeVar("T")
 
 
-class Exchange(Protocol[T]):
+class ReplicaExchange(Protocol[T]):
     """The interface of a request that can be sent to any replica, and sent again."""
 
     @property
@@ -98,7 +98,7 @@ class Dispatcher:
         """Number of requests that wait for a replica."""
         return len(self._waiters)
 
-    async def answer(self, exchange: Exchange[T]) -> T:
+    async def answer(self, exchange: ReplicaExchange[T]) -> T:
         """Return a replica's answer to a request.
 
         Args:
@@ -115,7 +115,7 @@ class Dispatcher:
         finally:
             self.open -= 1
 
-    async def _answer(self, exchange: Exchange[T]) -> T:
+    async def _answer(self, exchange: ReplicaExchange[T]) -> T:
         deadline = _Deadline(exchange.begin, exchange.own_timeout(), self._limits)
         tried: set[str] = set()
         lost = 0
@@ -195,7 +195,9 @@ class Dispatcher:
                 replica.open += 1
                 waiter.set_result(replica)
 
-    async def _send(self, replica: ReplicaServer, exchange: Exchange[T], deadline: float) -> T:
+    async def _send(
+        self, replica: ReplicaServer, exchange: ReplicaExchange[T], deadline: float
+    ) -> T:
         try:
             answer = await exchange.send(replica, deadline)
         except ReplicaLostError:

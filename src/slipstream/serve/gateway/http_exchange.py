@@ -15,7 +15,7 @@ _MOST_JSON = 4096  # bytes of a body in which its own time limit is looked for
 
 
 class HttpExchange:
-    """A request of a client over HTTP; see `Exchange`.
+    """A request of a client over HTTP; see `ReplicaExchange`.
 
     Args:
         request: Request of the client.
@@ -43,7 +43,7 @@ class HttpExchange:
             return None  # the replica tells the client what is wrong with it
 
     async def send(self, replica: ReplicaServer, deadline: float) -> ReplicaAnswer:
-        """Send the request to a replica; see `Exchange.send`."""
+        """Send the request to a replica; see `ReplicaExchange.send`."""
         request, pool = self._request, replica.pool
         connection = await pool.acquire(deadline)
         answer = await connection.exchange(

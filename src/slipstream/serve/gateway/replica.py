@@ -97,7 +97,7 @@ async def serve(order: ReplicaOrder, host: str) -> None:
     """Serve until the gateway ends the lease.
 
     Args:
-        order: What to serve.
+        order: Order of the gateway.
         host: Address to listen on.
     """
     with tempfile.TemporaryDirectory(prefix="slipstream-replica-") as folder:

@@ -85,7 +85,7 @@ class ReplicaProcess:
 
         Args:
             argv: Command line.
-            order: What the replica serves.
+            order: Order that the replica gets.
             name: Name of the replica.
             host: Name of its host.
         """
