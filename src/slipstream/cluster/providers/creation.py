@@ -36,7 +36,7 @@ class Creation:
 
     Args:
         cloud: Region of a cloud.
-        ledger: ResourceLedger that gets an entry for each part.
+        ledger: Ledger that gets an entry for each part.
         notice: Function that is called with a sentence for each part that is made.
         pace: Times of waiting.
     """

@@ -18,7 +18,7 @@ def delete_cluster(
     Args:
         cloud: Region of a cloud.
         cluster: Name of the cluster.
-        ledger: ResourceLedger that has the entries.
+        ledger: Ledger that has the entries.
         notice: Function that is called with a sentence for each part that is gone.
         pace: Times of waiting.
 

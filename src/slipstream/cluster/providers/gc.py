@@ -49,7 +49,7 @@ def collect(
 
     Args:
         providers: Providers in all regions that are searched.
-        ledger: ResourceLedger of this user.
+        ledger: Ledger of this user.
         now: Present time in seconds since 1970.
         dry_run: Whether nothing is deleted or written (default False).
         pace: Times of waiting (default `Pace()`).

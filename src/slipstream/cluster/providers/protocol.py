@@ -158,7 +158,7 @@ class Provider(Protocol):
 
         Args:
             request: Cluster to create.
-            ledger: ResourceLedger that gets the entries.
+            ledger: Ledger that gets the entries.
             notice: Function that is called with a sentence for each part that is made.
 
         Raises:

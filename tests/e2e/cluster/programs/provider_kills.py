@@ -20,7 +20,7 @@ from pathlib import Path
 from slipstream.cluster.outside import num_outside_calls
 from slipstream.cluster.providers import ClusterRequest, Pace, cloud_provider, collect
 from slipstream.cluster.providers.cloud_provider import CloudProvider
-from slipstream.cluster.records import Ledger, Store
+from slipstream.cluster.records import ResourceLedger, Store
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl me"
 PACE = Pace(poll_seconds=0.01, settle_seconds=0.0, limit_seconds=30.0)
@@ -57,12 +57,12 @@ class Trial:
 
     def up(self) -> None:
         store = Store(self.home)
-        self.provider().up(self.request, Ledger(store), ignore)
+        self.provider().up(self.request, ResourceLedger(store), ignore)
         store.close()
 
     def down(self) -> None:
         store = Store(self.home)
-        self.provider().down(self.request.name, Ledger(store), ignore)
+        self.provider().down(self.request.name, ResourceLedger(store), ignore)
         store.close()
 
     def parts(self) -> Counter[str]:
@@ -74,14 +74,14 @@ class Trial:
         """Delete what is old after the deadline, with the ledger in a folder."""
         store = Store(home)
         after = self.request.deadline_at + 1.0
-        report = collect([self.provider()], Ledger(store), after, pace=PACE)
+        report = collect([self.provider()], ResourceLedger(store), after, pace=PACE)
         store.close()
         assert not report.leaks, report.leaks
 
     def is_closed(self) -> bool:
         """Return whether the ledger has no open entry."""
         store = Store(self.home)
-        entries = Ledger(store).resources(self.request.name)
+        entries = ResourceLedger(store).resources(self.request.name)
         store.close()
         return not entries
 
