@@ -6,12 +6,17 @@ import contextlib
 import os
 import shutil
 import signal
+import threading
+from collections import Counter
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 import pytest
+import tritonclient.utils
 
 pytest.importorskip("starlette")
 
@@ -62,6 +67,47 @@ def test_a_replica_that_hangs_under_load_fails_no_request(three: Any) -> None:
         before = clients.answered
         wait_until(lambda: clients.answered > before + 20)
         waits_for(three, 3)
+
+
+@pytest.mark.slow("gateway loss")
+def test_calls_of_grpc_survive_a_replica_that_is_killed_and_one_that_hangs(
+    three: Any, ask: Callable[..., Any]
+) -> None:
+    ended = threading.Event()
+    answered: Counter[int] = Counter()
+
+    def call(number: int) -> None:
+        client = three.rpc()
+        while not ended.is_set():
+            array = np.full((1, 4), answered[number], np.float32)
+            np.testing.assert_array_equal(ask(client, "m", array), 2 * array)
+            answered[number] += 1
+        client.close()
+
+    with ThreadPoolExecutor(3) as pool:
+        calls = [pool.submit(call, number) for number in range(3)]
+        try:
+            for act in (psutil.Process.kill, psutil.Process.suspend):
+                victim = processes(three)[0]
+                act(victim)
+                wait_until(lambda victim=victim: victim not in processes(three))
+                before = answered.copy()
+                wait_until(lambda before=before: all(answered[n] > before[n] + 5 for n in before))
+                waits_for(three, 3)
+        finally:
+            ended.set()
+        for each in calls:
+            each.result()
+
+
+def test_grpc_says_what_the_replica_and_the_gateway_say(three: Any) -> None:
+    client = three.rpc()
+    assert client.is_server_live()
+    assert client.is_server_ready()
+    assert client.get_model_metadata("m").inputs[0].name == "x"
+    with pytest.raises(tritonclient.utils.InferenceServerException, match="no model 'other'"):
+        client.get_model_metadata("other")
+    client.close()
 
 
 def test_what_a_replica_says_arrives_unchanged(three: Any) -> None:

@@ -28,7 +28,12 @@ pytestmark = [
 
 ADDRESS = "127.0.0.1:8000"
 LOAD = (sys.executable, REPOSITORY / "tests/plugins/replica_load.py", ADDRESS)
-SERVE = (Path(sys.executable).with_name("slipstream"), "serve", "m=m.slip", "--grpc-port", "-1")
+SERVE = (Path(sys.executable).with_name("slipstream"), "serve", "m=m.slip")
+CALL = """
+import tritonclient.grpc
+client = tritonclient.grpc.InferenceServerClient("127.0.0.1:8001")
+print(client.get_model_metadata("m").name)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -88,13 +93,15 @@ def test_replicas_on_hosts_demand_a_secret_and_end_with_the_gateway(hosts: Hosts
     log = desk.write(f"{HOME}/log", "")
     gateway = desk.start(*SERVE, "-H", "host1", log=log)
     wait_until(lambda: ready(hosts) == {"host1": 1})
-    listening = host.output("ss", "-Hltn", user="root")
-    ports = [line.split()[3].rpartition(":") for line in listening.splitlines()]
-    (port,) = (port for address, _, port in ports if address == host.address and port != "22")
-    asked = desk.run("curl", "-sk", f"https://host1:{port}/v2/models/m")
-    assert "a token is needed" in asked.stdout, asked.stdout
-    plain = desk.run("curl", "-s", f"http://host1:{port}/v2/models/m")
-    assert not plain.stdout
+    assert desk.output(sys.executable, "-c", CALL) == "m\n"
+    lines = host.output("ss", "-Hltn", user="root").splitlines()
+    ports = [line.split()[3].rpartition(":") for line in lines]
+    listening = {port for address, _, port in ports if host.address in address} - {"22"}
+    assert len(listening) == 2  # REST and gRPC
+    asked = [desk.run("curl", "-sk", f"https://host1:{each}/v2/models/m") for each in listening]
+    assert any("a token is needed" in each.stdout for each in asked), asked
+    for each in listening:
+        assert not desk.run("curl", "-s", f"http://host1:{each}/v2/models/m").stdout
     everything = "\n".join([*host.processes().values(), *desk.processes().values()])
     assert "PRIVATE KEY" not in everything
     assert "token" not in everything

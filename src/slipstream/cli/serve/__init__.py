@@ -163,8 +163,7 @@ def serve(
 ) -> None:
     """Serve compiled models over REST and gRPC.
 
-    SIGTERM and Ctrl-C end the server after it has answered the open requests. A gateway, which
-    --replicas MIN:MAX and -H start, serves REST only.
+    SIGTERM and Ctrl-C end the server after it has answered the open requests.
     """
     try:
         import uvloop

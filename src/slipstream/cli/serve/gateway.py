@@ -12,7 +12,7 @@ from slipstream.serve.gateway.dispatcher import DispatchLimits
 from slipstream.serve.gateway.scaling import ScalingRules
 from slipstream.serve.gateway.server import Gateway, GatewayOptions
 from slipstream.serve.gateway.starters import LocalStarter, ReplicaStarter
-from slipstream.serve.server import ServeOptions
+from slipstream.serve.server import ListenAddresses, ServeOptions
 
 # Hosts that do not start a replica, before the command gives up.
 _MOST_ATTEMPTS = 3
@@ -53,6 +53,7 @@ def run_gateway(options: ServeOptions, replicas: ReplicaArguments) -> None:
         rules=replicas.rules,
         host=options.host,
         port=options.port,
+        grpc_port=options.grpc_port,
         limits=DispatchLimits(seconds=options.seconds, waiting=options.waiting),
         attempts=min(max(len(replicas.hosts), 1), _MOST_ATTEMPTS),
         tokens=options.tokens,
@@ -71,10 +72,12 @@ def run_gateway(options: ServeOptions, replicas: ReplicaArguments) -> None:
 async def _run(options: GatewayOptions) -> None:
     console = stdout_console()
 
-    def show(address: str) -> None:
-        scheme = "http" if options.tls is None else "https"
-        console.print(f"REST   {scheme}://{address}/v2", highlight=False)
-        console.print(f"state  {scheme}://{address}/replicas", highlight=False)
+    def show(addresses: ListenAddresses) -> None:
+        server = f"{'http' if options.tls is None else 'https'}://{addresses.rest}"
+        console.print(f"REST   {server}/v2", highlight=False)
+        if addresses.grpc is not None:
+            console.print(f"gRPC   {addresses.grpc}", highlight=False)
+        console.print(f"state  {server}/replicas", highlight=False)
         for model in options.models:
             console.print(f"model  {model.name}, version {model.version}", highlight=False)
         console.file.flush()
@@ -83,9 +86,12 @@ async def _run(options: GatewayOptions) -> None:
 
 
 def _starter(options: ServeOptions, replicas: ReplicaArguments) -> ReplicaStarter:
-    of_each = {"threads": options.threads, "seconds": options.seconds, "delay": options.delay}
+    of_each: dict[str, object] = {
+        "threads": options.threads, "seconds": options.seconds, "delay": options.delay
+    }  # fmt: skip
+    has_grpc = options.grpc_port is not None
     if not replicas.hosts:
-        return LocalStarter(sys.executable, of_each, options.devices)
+        return LocalStarter(sys.executable, of_each, options.devices, has_grpc=has_grpc)
     try:
         from slipstream.cluster.engines.ssh_host import SshHost
         from slipstream.serve.gateway.ssh_starter import SshStarter
@@ -97,4 +103,5 @@ def _starter(options: ServeOptions, replicas: ReplicaArguments) -> ReplicaStarte
         ) from error
     hosts = [SshHost(name=name.rpartition("@")[2], login=name) for name in replicas.hosts]
     python = replicas.python or sys.executable
-    return SshStarter(hosts, python, {**of_each, "devices": list(options.devices)})
+    of_each["devices"] = list(options.devices)
+    return SshStarter(hosts, python, of_each, has_grpc=has_grpc)

@@ -5,7 +5,7 @@
 Its standard input is the lease: a line of JSON with what to serve, then a line now and then. When
 the lines stop or the input ends, the gateway is gone, and so is the reason for this server. Secrets
 come by that way too, so no other process sees them. Its standard output is one line of JSON: the
-port, or why there is none.
+ports, or why there are none.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ class ReplicaOrder:
         token: Token that each request must present.
         certificate: Certificate in PEM format; "" (the default) for no encryption.
         private_key: Private key of the certificate.
+        has_grpc: Whether the replica serves gRPC too (default False).
         options: Further fields of `ServeOptions`.
     """
 
@@ -49,6 +50,7 @@ class ReplicaOrder:
     token: str = field(repr=False)
     certificate: str = ""
     private_key: str = field(default="", repr=False)
+    has_grpc: bool = False
     options: dict[str, Any] = field(default_factory=dict[str, Any])
 
     def as_text(self) -> str:
@@ -77,7 +79,7 @@ class ReplicaOrder:
             ],
             host=host,
             port=0,
-            grpc_port=None,
+            grpc_port=0 if self.has_grpc else None,
             watch=None,  # the gateway replaces replicas when a file changes
             notice=0.0,
             tokens=Tokens((self.token.encode(),)),
@@ -127,7 +129,8 @@ async def _end_with_lease(server: Server) -> None:
 
 def _announce(addresses: ListenAddresses) -> None:
     host, _, port = addresses.rest.rpartition(":")
-    print(json.dumps({"host": host, "port": int(port)}), flush=True)
+    grpc_port = int((addresses.grpc or ":0").rpartition(":")[2])
+    print(json.dumps({"host": host, "port": int(port), "grpc_port": grpc_port}), flush=True)
 
 
 def main() -> int:

@@ -1,12 +1,21 @@
 """A replica as the gateway sees it: its state, its load and how it is reached."""
 
+# grpcio has few types.
+# pyright: reportUnknownMemberType=false, reportMissingTypeStubs=false
+
 from __future__ import annotations
 
 import asyncio
 import enum
 from dataclasses import dataclass, field
+from typing import Any
 
-from slipstream.serve.gateway.upstream import ConnectionPool
+import grpc
+
+from slipstream.serve.gateway.upstream import ConnectionPool, ReplicaAddress
+
+# Name in the certificate of replicas, which does not depend on their hosts.
+CERTIFICATE_NAME = "slipstream-replica"
 
 
 class ReplicaState(enum.Enum):
@@ -44,13 +53,22 @@ class ReplicaServer:
     lost: int = 0
     start_seconds: float = 0.0
     _pool: ConnectionPool | None = None
+    _channel: Any = None
     suspected: asyncio.Event = field(default_factory=asyncio.Event)
+    _closing: asyncio.Task[None] | None = None
 
     @property
     def pool(self) -> ConnectionPool:
         """Connections to the replica, which has started."""
         assert self._pool is not None, f"{self.name} has not started"
         return self._pool
+
+    @property
+    def channel(self) -> Any:
+        """Channel of gRPC to the replica."""
+        if self._channel is None:
+            self._channel = _open_channel(self.pool.address)
+        return self._channel
 
     def connect(self, pool: ConnectionPool) -> None:
         """Take note of the address at which the replica can be reached."""
@@ -67,3 +85,18 @@ class ReplicaServer:
         self.state = ReplicaState.ENDED
         if self._pool is not None:
             self._pool.close()
+        if self._channel is not None:
+            self._closing = asyncio.create_task(self._channel.close(None))
+
+
+def _open_channel(address: ReplicaAddress) -> Any:
+    target = f"{address.host}:{address.grpc_port}"
+    options: list[tuple[str, Any]] = [
+        ("grpc.max_receive_message_length", -1),
+        ("grpc.use_local_subchannel_pool", 1),  # a port may belong to another replica later
+    ]
+    if not address.certificate:
+        return grpc.aio.insecure_channel(target, options)
+    options.append(("grpc.ssl_target_name_override", CERTIFICATE_NAME))
+    credentials = grpc.ssl_channel_credentials(address.certificate.encode())
+    return grpc.aio.secure_channel(target, credentials, options)

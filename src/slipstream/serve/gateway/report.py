@@ -7,6 +7,7 @@ import datetime
 import math
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TextIO
 
 import orjson
@@ -15,15 +16,34 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from slipstream.serve.gateway.dispatcher import Dispatcher
-from slipstream.serve.gateway.downstream import ClientRequest
 from slipstream.serve.gateway.fleet import Fleet
 from slipstream.serve.gateway.replica_server import ReplicaState
 from slipstream.serve.gateway.scaling import LATENCY_SECONDS, Autoscaler, ScalingDecision
-from slipstream.serve.gateway.upstream import ReplicaAnswer
 from slipstream.serve.metrics import SECONDS
 
 _NUM_EVENTS = 200  # events that the status shows
 _MOST_LATENCIES = 20_000  # of the newest requests, whose percentiles are known
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnsweredRequest:
+    """A request with its result, for the report.
+
+    Args:
+        protocol: Protocol, "rest" or "grpc".
+        path: Path or method.
+        status: HTTP status, or name of the status of gRPC.
+        num_bytes: Size of the request's body in bytes.
+        seconds: Time in seconds from the request's arrival to its answer.
+        replica: Name of the replica that answered; "" if none did.
+    """
+
+    protocol: str
+    path: str
+    status: str
+    num_bytes: int
+    seconds: float
+    replica: str
 
 
 class GatewayReport:
@@ -43,8 +63,8 @@ class GatewayReport:
         self._registry = registry = CollectorRegistry()
         self._requests = Counter(
             "slipstream_gateway_requests",
-            "Number of answered requests, by HTTP status.",
-            ("status",),
+            "Number of answered requests, by protocol and status.",
+            ("protocol", "status"),
             registry=registry,
         )
         self._seconds = Histogram(
@@ -65,24 +85,21 @@ class GatewayReport:
         """Count an attempt that follows another one."""
         self._retries.labels(reason).inc()
 
-    def answered(self, request: ClientRequest, answer: ReplicaAnswer, seconds: float) -> None:
+    def answered(self, request: AnsweredRequest) -> None:
         """Count an answered request, and log it.
 
         Args:
-            request: Request of a client.
-            answer: Answer to it.
-            seconds: Time in seconds from the request's header to the answer.
+            request: Request with its result.
         """
-        self._requests.labels(answer.status).inc()
-        if answer.replica:
-            self._seconds.observe(seconds)
-            self._latencies.append((time.monotonic(), seconds))
+        self._requests.labels(request.protocol, request.status).inc()
+        if request.replica:
+            self._seconds.observe(request.seconds)
+            self._latencies.append((time.monotonic(), request.seconds))
         if self._access_log is not None:
             content: dict[str, object] = {
-                "time": _now(), "method": request.method.decode("latin-1"),
-                "path": request.target.decode("latin-1"), "status": answer.status,
-                "bytes": request.num_bytes, "ms": round(seconds * 1e3, 3),
-                "replica": answer.replica,
+                "time": _now(), "protocol": request.protocol, "path": request.path,
+                "status": request.status, "bytes": request.num_bytes,
+                "ms": round(request.seconds * 1e3, 3), "replica": request.replica,
             }  # fmt: skip
             self._access_log.write(orjson.dumps(content).decode() + "\n")
             self._access_log.flush()

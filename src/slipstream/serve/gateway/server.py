@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from slipstream.errors import UsageError
 from slipstream.serve.access import Tls, Tokens, is_loopback
@@ -28,9 +28,10 @@ from slipstream.serve.gateway.downstream import (
 )
 from slipstream.serve.gateway.fleet import Fleet, FleetLimits
 from slipstream.serve.gateway.generations import ModelFiles
+from slipstream.serve.gateway.grpc_passage import GrpcPassage, start_grpc
 from slipstream.serve.gateway.http_exchange import HttpExchange
 from slipstream.serve.gateway.replica_server import ReplicaState
-from slipstream.serve.gateway.report import GatewayReport
+from slipstream.serve.gateway.report import AnsweredRequest, GatewayReport
 from slipstream.serve.gateway.scaling import Autoscaler, LoadSample, ScalingRules
 from slipstream.serve.gateway.starters import ReplicaStarter
 from slipstream.serve.gateway.upstream import ReplicaAnswer
@@ -39,7 +40,7 @@ from slipstream.serve.page import OPEN_PATHS
 from slipstream.serve.protocol.bodies import BodyMemory
 from slipstream.serve.refusals import RequestRefusedError
 from slipstream.serve.repository import ModelSpec
-from slipstream.serve.server import listening
+from slipstream.serve.server import ListenAddresses, listening
 
 _DECISION_SECONDS = 0.25  # time between two decisions about the number of replicas
 _SWEEP_SECONDS = 5.0  # time between two searches for connections that send nothing
@@ -56,7 +57,8 @@ class GatewayOptions:
         starter: Object that starts replicas.
         rules: Limits and targets of the number of replicas.
         host: Address to listen on (default 127.0.0.1, which only this machine reaches).
-        port: TCP port (default 8000); 0 chooses a free port.
+        port: TCP port of REST (default 8000); 0 chooses a free port.
+        grpc_port: TCP port of gRPC; 0 chooses a free port, and None (the default) turns gRPC off.
         limits: Limits of the requests.
         fleet: Time limits of the replicas.
         attempts: Number of starts that may fail before the first replica is ready (default 1).
@@ -78,6 +80,7 @@ class GatewayOptions:
     rules: ScalingRules
     host: str = "127.0.0.1"
     port: int = 8000
+    grpc_port: int | None = None
     limits: DispatchLimits = field(default_factory=DispatchLimits)
     fleet: FleetLimits = field(default_factory=FleetLimits)
     attempts: int = 1
@@ -98,11 +101,11 @@ class Gateway:
 
     Args:
         options: Models and settings.
-        on_ready: Function that is called with the address, "host:port", when a replica is ready.
+        on_ready: Function that is called with the addresses when a replica is ready.
     """
 
     def __init__(
-        self, options: GatewayOptions, on_ready: Callable[[str], None] = lambda _: None
+        self, options: GatewayOptions, on_ready: Callable[[ListenAddresses], None] = lambda _: None
     ) -> None:
         self._options, self._on_ready = options, on_ready
         self._ended, self._hurried = asyncio.Event(), asyncio.Event()
@@ -182,13 +185,16 @@ class Gateway:
 
     async def _listen(self, door: socket.socket) -> None:
         loop, options = asyncio.get_running_loop(), self._options
+        remote = await self._start_grpc()
         server = await loop.create_server(
             partial(ClientConnection, self._reception), sock=door, ssl=_server_context(options.tls)
         )
         # The objects that exist now stay until the end, so they need no visits.
         gc.freeze()
         host, port = door.getsockname()[:2]
-        self._on_ready(f"{host}:{port}")
+        self._on_ready(
+            ListenAddresses(f"{host}:{port}", None if remote is None else f"{host}:{remote[1]}")
+        )
         await self._ended.wait()
         self._reception.is_ending = True
         notice = options.notice
@@ -197,7 +203,20 @@ class Gateway:
         with suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._hurried.wait(), notice)
         server.close()
-        await self._drain()
+        ends = [self._drain(), *([] if remote is None else [remote[0].stop(options.drain)])]
+        await asyncio.gather(*ends)
+
+    async def _start_grpc(self) -> tuple[Any, int] | None:
+        options = self._options
+        if options.grpc_port is None:
+            return None
+
+        def answered(request: AnsweredRequest) -> None:
+            self._last_request = time.monotonic()
+            self._report.answered(request)
+
+        passage = GrpcPassage(self._dispatcher, options.tokens, self._is_ready, answered)
+        return await start_grpc(passage, options.host, options.grpc_port, options.tls, options.body)
 
     async def _drain(self) -> None:
         """Answer the open requests, and close all connections."""
@@ -223,8 +242,14 @@ class Gateway:
                 answer = await self._dispatcher.answer(HttpExchange(request))
             except RequestRefusedError as error:
                 answer = refusal(error)
-            seconds = asyncio.get_running_loop().time() - request.begin
-            self._report.answered(request, answer, seconds)
+            self._report.answered(
+                AnsweredRequest(
+                    protocol="rest", path=request.target.decode("latin-1"),
+                    status=str(answer.status), num_bytes=request.num_bytes,
+                    seconds=asyncio.get_running_loop().time() - request.begin,
+                    replica=answer.replica,
+                )
+            )  # fmt: skip
         return answer
 
     def _own_answer(self, request: ClientRequest) -> ReplicaAnswer | None:

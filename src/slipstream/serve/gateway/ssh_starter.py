@@ -18,6 +18,7 @@ from slipstream.cluster.engines.ssh_host import SshHost
 from slipstream.errors import PeerError, SlipstreamError
 from slipstream.serve.gateway.generations import Generation
 from slipstream.serve.gateway.replica import ReplicaOrder
+from slipstream.serve.gateway.replica_server import CERTIFICATE_NAME
 from slipstream.serve.gateway.starters import END_SECONDS, PROGRAM, ReplicaProcess, models_of
 from slipstream.serve.gateway.upstream import ReplicaAddress
 
@@ -47,13 +48,22 @@ class SshStarter:
         hosts: Hosts, of which each replica gets the one with the fewest replicas.
         python: Path of Python on the hosts, which has Slipstream.
         options: Further fields of `ServeOptions` of each replica.
+        has_grpc: Whether the replicas serve gRPC too (default False).
     """
 
-    def __init__(self, hosts: Sequence[SshHost], python: str, options: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        hosts: Sequence[SshHost],
+        python: str,
+        options: Mapping[str, Any],
+        *,
+        has_grpc: bool = False,
+    ) -> None:
+        self._has_grpc = has_grpc
         self._places = {host.name: _Place(host, asyncio.Lock(), {}) for host in hosts}
         self._python, self._options = python, options
         self._id = secrets.token_hex(8)  # two gateways may share a host
-        self._certificate, self._key = make_certificate("slipstream serve")
+        self._certificate, self._key = make_certificate(CERTIFICATE_NAME)
         self._processes: dict[str, ReplicaProcess] = {}
         self._placed: dict[str, str] = {}  # host of each replica that starts or runs
 
@@ -79,6 +89,7 @@ class SshStarter:
             token=secrets.token_hex(),
             certificate=self._certificate,
             private_key=self._key,
+            has_grpc=self._has_grpc,
             options=dict(self._options),
         )
         # The third word is the address at which this connection reached the host.
@@ -86,8 +97,7 @@ class SshStarter:
         argv = [*place.host.argv, script]
         process = await ReplicaProcess.start(argv, order, name, place.host.name)
         self._processes[name] = process
-        host, port = await process.announced()
-        return ReplicaAddress(host, port, order.token, self._certificate)
+        return await process.announced(order)
 
     def _choose(self) -> _Place:
         counts = collections.Counter(self._placed.values())

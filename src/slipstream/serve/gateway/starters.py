@@ -103,8 +103,11 @@ class ReplicaProcess:
         """True until the process has ended."""
         return self._process.returncode is None
 
-    async def announced(self) -> tuple[str, int]:
-        """Return the address and port that the replica prints when it is ready.
+    async def announced(self, order: ReplicaOrder) -> ReplicaAddress:
+        """Return the address that the replica prints when it is ready.
+
+        Args:
+            order: Order that the replica got.
 
         Raises:
             UsageError: the replica cannot serve the models.
@@ -117,7 +120,9 @@ class ReplicaProcess:
                 said: dict[str, Any] = json.loads(line)
                 if "error" in said:
                     raise UsageError(said["error"])
-                return said["host"], said["port"]
+                return ReplicaAddress(
+                    said["host"], said["port"], order.token, order.certificate, said["grpc_port"]
+                )
         code = await self._process.wait()
         await asyncio.wait(self._tasks[:1])
         words = "; ".join(self._last) or "no message"
@@ -162,12 +167,19 @@ class LocalStarter:
         python: Path of Python.
         options: Further fields of `ServeOptions` of each replica.
         devices: Devices, of which each replica gets the one that the fewest use.
+        has_grpc: Whether the replicas serve gRPC too (default False).
     """
 
     def __init__(
-        self, python: str, options: Mapping[str, Any], devices: Sequence[str] = ("auto",)
+        self,
+        python: str,
+        options: Mapping[str, Any],
+        devices: Sequence[str] = ("auto",),
+        *,
+        has_grpc: bool = False,
     ) -> None:
         self._python, self._options, self._devices = python, options, tuple(devices)
+        self._has_grpc = has_grpc
         self._processes: dict[str, ReplicaProcess] = {}
         self._device_of: dict[str, str] = {}
 
@@ -177,12 +189,14 @@ class LocalStarter:
         self._device_of[name] = device = min(self._devices, key=lambda each: used[each])
         options = {**self._options, "devices": [device]}
         order = ReplicaOrder(
-            models=models_of(generation), token=secrets.token_hex(), options=options
+            models=models_of(generation),
+            token=secrets.token_hex(),
+            has_grpc=self._has_grpc,
+            options=options,
         )
         process = await ReplicaProcess.start([self._python, "-m", PROGRAM], order, name, "")
         self._processes[name] = process
-        host, port = await process.announced()
-        return ReplicaAddress(host, port, order.token)
+        return await process.announced(order)
 
     async def stop(self, name: str, seconds: float) -> None:
         """End a replica; see `ReplicaStarter.stop`."""

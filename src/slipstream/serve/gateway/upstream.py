@@ -50,12 +50,14 @@ class ReplicaAddress:
             otherwise.
         certificate: Certificate in PEM format that the replica must present; "" if the connection
             is not encrypted, as on this host.
+        grpc_port: TCP port of gRPC; 0 (the default) if the replica has none.
     """
 
     host: str
     port: int
     token: str = field(repr=False)
     certificate: str = ""
+    grpc_port: int = 0
 
     def __str__(self) -> str:
         """Return the address as host:port."""
