@@ -22,6 +22,8 @@ RUN, SERVING = "tests/e2e/launch/test_launchers.py", "tests/e2e/serve"
 ELASTIC = "tests/e2e/launch/test_run_elastic.py"
 FLIGHT = "tests/e2e/launch/test_flight.py"
 HOROVOD, HOROVODRUN = "tests/e2e/test_horovod_examples.py", "tests/unit/horovod/test_run.py"
+SSH_JOB = "tests/e2e/cluster/test_run_job_ssh.py"
+CLUSTER_COMMANDS = f"{SSH_JOB}::test_the_commands_tell_of_a_run"
 CHECKPOINT = "tests/multiprocess/test_checkpoint_ranks.py"
 RESUMES = "test_the_example_continues_with_the_same_numbers"
 ELSEWHERE = {
@@ -41,6 +43,17 @@ ELSEWHERE = {
     "slipstream run -H a:8,b:8 --nccl-plugin train.py": (
         "tests/e2e/launch/test_run_ssh.py::test_both_hosts_are_led_to_the_nccl_plugin"
     ),
+    "slipstream run job.yaml --on ssh": f"{SSH_JOB}::test_two_hosts_run_a_job_and_the_outputs_come_back",
+    "slipstream run job.yaml --on ssh --set hosts=2": CLUSTER_COMMANDS,
+    "slipstream run job.yaml --detach": CLUSTER_COMMANDS,
+    "slipstream run job.yaml": f"{SSH_JOB}::test_a_killed_client_is_followed_by_another_one",
+    "slipstream cluster attach job": CLUSTER_COMMANDS,
+    "slipstream cluster ls --all": CLUSTER_COMMANDS,
+    "slipstream cluster status job": CLUSTER_COMMANDS,
+    "slipstream cluster logs job --rank 0": CLUSTER_COMMANDS,
+    "slipstream cluster events job": CLUSTER_COMMANDS,
+    "slipstream cluster replay job --name job-again": CLUSTER_COMMANDS,
+    "slipstream cluster down job": CLUSTER_COMMANDS,
     "slipstream explain slipstream-flight/train-20261128-154322": (
         f"{FLIGHT}::test_an_exception_is_shown_on_the_terminal"
     ),

@@ -119,3 +119,46 @@ def test_ctrl_c_ends_the_job_on_all_hosts(hosts: Hosts) -> None:
     assert "the job is ended" in log.read_text()
     for name in ("host1", "host2"):
         wait_until(lambda name=name: not left_behind(hosts[name]))
+
+
+def test_the_commands_tell_of_a_run(hosts: Hosts) -> None:
+    desk = hosts.desk
+    fields = {"hosts": "1:2", "ssh": {"hosts": ["host1", "host2"]}, "retry": {"host_wait": "5s"}}
+    write_job(desk, "job", "steps.py 10 0.1", **fields)
+
+    def cluster(*arguments: str) -> str:
+        return desk.output(SLIPSTREAM, "cluster", *arguments)
+
+    desk.output(SLIPSTREAM, "run", "job/job.yaml", "--on", "ssh", "--set", "hosts=2", "--detach")
+    (listed,) = json.loads(cluster("ls", "--json"))
+    assert (listed["name"], listed["state"], listed["spec"]["hosts"]["min"]) == (
+        "job",
+        "running",
+        2,
+    )
+    assert "[host2:1] step 9\n" in cluster("attach", "job")
+    assert cluster("ls") == "no run goes on; --all lists those that have ended\n"
+    assert "job #1" in cluster("ls", "--all")
+    assert "ssh: succeeded" in cluster("status", "job")
+    shown = cluster("logs", "job", "--rank", "0")
+    assert "[host1:0] step 9\n" in shown
+    assert "[host2:1]" not in shown
+    events = json.loads(cluster("events", "job", "--json"))
+    assert [event["text"] for event in events if event["kind"] == "state"] == [
+        "preparing",
+        "starting",
+        "running",
+        "releasing",
+        "succeeded",
+    ]
+    assert "[host1:0] step 9\n" in cluster("replay", "job", "--name", "job-again")
+    log = desk.write(f"{HOME}/log", "")
+    again = desk.start(
+        SLIPSTREAM, "run", "job/job.yaml", "--set", "command=steps.py 1000 0.1", log=log
+    )
+    wait_until(lambda: "step 3\n" in log.read_text())
+    assert desk.output(SLIPSTREAM, "cluster", "ssh", "job", "host2", "hostname") == "host2\n"
+    cluster("down", "job")
+    assert again.process.wait(60) != 0
+    for name in ("host1", "host2"):
+        wait_until(lambda name=name: not left_behind(hosts[name]))

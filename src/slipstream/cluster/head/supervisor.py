@@ -63,7 +63,7 @@ class Supervisor:
         self._attempts = RestartCount(placement.retry)
 
     def run(self) -> FinalState:
-        """Run the job until it has ended for good; call `run` in the main thread."""
+        """Run the job until it has ended for good; call this in the main thread."""
         earlier = {
             number: signal.signal(number, self._leave) for number in (signal.SIGTERM, signal.SIGINT)
         }
