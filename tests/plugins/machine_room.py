@@ -169,11 +169,12 @@ class MachineRoom:
     def _follow(self, machines: MotoMachines) -> None:
         listed = {machine.external_id: machine for machine in machines.listed()}
         for external_id, host in list(self.by_id.items()):
-            if external_id not in listed:
+            machine = listed.get(external_id)
+            if machine is None:
                 host.kill()
                 self.hosts.by_name.pop(host.name, None)
                 del self.by_id[external_id]
-            elif not listed[external_id].is_on:
+            elif not machine.is_on or machine.address != host.address:  # stopped in the meantime
                 host.kill()
             elif float(host.path(DEADLINE_FILE).read_text()) < time.time():
                 machines.end(external_id)
