@@ -1,0 +1,153 @@
+"""The daemon of the queue: it looks at what runs, decides, starts and stops, and sleeps.
+
+It keeps nothing in memory that matters. Each round reads the database and asks the runner, so that
+a daemon which was killed at any line is continued by the next one. One daemon at a time has the
+lock. Commands and ends of jobs wake it through a FIFO; it also wakes by itself when a job that was
+told to stop must have ended, and every few seconds for jobs whose end nobody could tell.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import select
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from slipstream.cluster.queue.attempts import Attempt, Attempts
+from slipstream.cluster.queue.runner import ProcessRunner, QueueRunner
+from slipstream.cluster.queue.shapes import QueuePolicy
+from slipstream.cluster.queue.store import QueueStore
+from slipstream.errors import UsageError
+
+_log = logging.getLogger(__name__)
+
+# Longest sleep: the delay until the end of a job is seen whose shim was killed.
+LONGEST_SLEEP_SECONDS = 5.0
+
+
+def queue_folder(home: Path) -> Path:
+    """Return the folder for the files of the queue beside its database."""
+    return home / "queue"
+
+
+def fifo_path(home: Path) -> Path:
+    """Return the path of the FIFO through which the daemon is woken."""
+    return queue_folder(home) / "wake"
+
+
+def process_runner(home: Path) -> ProcessRunner:
+    """Return the runner for jobs on this host."""
+    return ProcessRunner(queue_folder(home) / "starts", fifo_path(home))
+
+
+class QueueDaemon:
+    """The daemon for the queue in one folder.
+
+    Args:
+        store: Database of the queue.
+        runner: Runner that starts the jobs.
+        policy: Rules of the order of jobs.
+        clock: Function that returns the time in seconds since 1970 (default time.time).
+    """
+
+    def __init__(
+        self,
+        store: QueueStore,
+        runner: QueueRunner,
+        policy: QueuePolicy | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._home = store.home
+        self._attempts = Attempts(store, policy or QueuePolicy())
+        self._runner = runner
+        self._clock = clock
+
+    def serve(self, is_over: Callable[[], bool]) -> None:
+        """Schedule until a function says that it is over; it is asked after each wake-up.
+
+        Args:
+            is_over: Function without arguments.
+
+        Raises:
+            UsageError: another daemon serves this queue.
+        """
+        with _lock(queue_folder(self._home)), _wake_ups(fifo_path(self._home)) as fifo:
+            while not is_over():
+                self.round()
+                select.select([fifo], [], [], LONGEST_SLEEP_SECONDS)
+                _drain(fifo)
+
+    def round(self) -> None:
+        """Look at all attempts, decide, and start and stop jobs."""
+        for attempt in self._attempts.open():
+            self._look_at(attempt)
+        decisions = self._attempts.decide(self._clock())
+        if decisions.starts or decisions.preempts:
+            changed = decisions.starts.keys() | decisions.preempts.keys()
+            for attempt in self._attempts.open():
+                if attempt.job in changed:
+                    self._look_at(attempt)
+
+    def _look_at(self, attempt: Attempt) -> None:
+        status = self._runner.poll(attempt.token)
+        if status.state == "running" and attempt.state in ("preempting", "cancelling"):
+            self._carry_out(attempt)
+        elif status.state == "unknown":
+            self._carry_out(attempt)
+            status = self._runner.poll(attempt.token)
+        if status.state == "ended":
+            self._attempts.ended(attempt.token, status.exit_code, self._clock())
+            _log.info("job %d ended with %s", attempt.job, status.exit_code)
+        elif attempt.state == "starting":
+            self._attempts.started(attempt.token, self._clock())
+            _log.info("job %d runs", attempt.job)
+
+    def _carry_out(self, attempt: Attempt) -> None:
+        """Start or stop a job, again if a killed daemon has done it already."""
+        if attempt.state in ("preempting", "cancelling"):
+            self._runner.stop(attempt.token, attempt.grace_seconds)
+        else:
+            self._runner.start(attempt)
+
+
+@contextmanager
+def _lock(folder: Path) -> Generator[None]:
+    """Hold the lock of the daemon; the system gives it back when the process ends in any way."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with (folder / "lock").open("a+", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            file.seek(0)
+            raise UsageError(
+                f"process {file.read().strip() or '?'} serves the queue in {folder.parent} already;"
+                " end it, or set SLIPSTREAM_HOME to another folder"
+            ) from error
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        yield
+
+
+@contextmanager
+def _wake_ups(path: Path) -> Generator[int]:
+    """Yield a descriptor of the FIFO, from which others can be read without an end."""
+    if not path.exists():
+        os.mkfifo(path, 0o600)
+    fifo = os.open(path, os.O_RDWR | os.O_NONBLOCK)
+    try:
+        yield fifo
+    finally:
+        os.close(fifo)
+
+
+def _drain(fifo: int) -> None:
+    try:
+        while os.read(fifo, 4096):
+            pass
+    except BlockingIOError:
+        pass  # all wake-ups are read
