@@ -3,12 +3,10 @@
 import json
 import os
 import signal
-from pathlib import Path
-from typing import Any
 
 import pytest
 from cluster_hosts import Hosts
-from host import Host
+from run_jobs import HOME, SLIPSTREAM, left_behind, write_job
 from waiting import wait_until
 
 pytestmark = [
@@ -16,32 +14,6 @@ pytestmark = [
     pytest.mark.launcher("sshd", "ssh", "ssh-keygen", "tmux", "rsync"),
     pytest.mark.multiprocess,
 ]
-
-REPOSITORY = Path(__file__).parents[3]
-PYTHON = REPOSITORY / ".venv/bin/python"
-SLIPSTREAM = REPOSITORY / ".venv/bin/slipstream"
-PROGRAMS = Path(__file__).parent / "programs"
-HOME = "/home/trainer"
-
-
-def write_job(desk: Host, name: str, command: str, **fields: Any) -> None:
-    """Write a job file and its programs on the desk."""
-    for program in PROGRAMS.glob("*.py"):
-        desk.write(f"{HOME}/{name}/{program.name}", program.read_text())
-    job = {
-        "command": command,
-        "on": "ssh",
-        "processes": 1,
-        "software": {"python": str(PYTHON), "environment": "existing"},
-        **fields,
-    }
-    desk.write(f"{HOME}/{name}/{name}.yaml", json.dumps(job))
-
-
-def left_behind(host: Host) -> list[str]:
-    """Return what still runs on a host, but for what belongs to ssh and tmux themselves."""
-    kept = ("sshd", "tmux")
-    return [line for line in host.processes().values() if not line.startswith(kept)]
 
 
 def test_two_hosts_run_a_job_and_the_outputs_come_back(hosts: Hosts) -> None:

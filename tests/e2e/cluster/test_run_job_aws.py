@@ -1,0 +1,90 @@
+"""`slipstream run job.yaml --on aws`: moto is the cloud, hosts with sshd are its machines."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cluster_hosts import open_hosts
+from machine_room import CLOUD_FIELDS, MachineRoom, open_machine_room
+from run_jobs import HOME, SLIPSTREAM, write_job
+from waiting import wait_until
+
+pytestmark = [
+    pytest.mark.netns,
+    pytest.mark.launcher("sshd", "ssh", "ssh-keygen", "tmux", "rsync"),
+    pytest.mark.multiprocess,
+    pytest.mark.slow("a job on machines of a cloud"),
+]
+
+
+@pytest.fixture(scope="module")
+def room(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MachineRoom]:
+    """Yield a cloud whose machines are hosts."""
+    with (
+        open_hosts(tmp_path_factory.mktemp("hosts")) as hosts,
+        open_machine_room(hosts) as room,
+    ):
+        yield room
+
+
+def write_cloud_job(desk: Any, name: str, command: str, **fields: Any) -> None:
+    """Write a job for machines of the cloud."""
+    chosen = {"on": "aws", "cloud": CLOUD_FIELDS, "deadline": "10m", **fields}
+    write_job(desk, name, command, **chosen)
+
+
+def test_machines_are_made_run_the_job_and_are_given_back(room: MachineRoom) -> None:
+    desk = room.hosts.desk
+    write_cloud_job(desk, "rented", "steps.py 5 0.1", hosts=2, outputs=["result.txt"])
+    asked = desk.run(SLIPSTREAM, "run", "rented/rented.yaml", environ=room.environ)
+    assert asked.returncode == 2
+    assert "2 x " in asked.stderr
+    assert "allow it with --yes" in asked.stderr
+    assert room.running == []
+    done = desk.run(SLIPSTREAM, "run", "rented/rented.yaml", "--yes", environ=room.environ)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("step 4\n") == 2
+    assert desk.path(f"{HOME}/rented/result.txt").exists()
+    assert room.wait_for(0) == []
+    events = json.loads(desk.output(SLIPSTREAM, "cluster", "events", "rented", "--json"))
+    stages = [event["facts"]["stage"] for event in events if event["kind"] == "stage"]
+    assert stages[:2] == ["machines", "boot"]
+
+
+def test_a_machine_that_is_taken_away_is_replaced(room: MachineRoom) -> None:
+    desk = room.hosts.desk
+    retry = {"host_wait": "60s"}
+    write_cloud_job(desk, "spot", "steps.py 150 0.1", hosts=2, retry=retry)
+    log = desk.write(f"{HOME}/log", "")
+    argv = (SLIPSTREAM, "run", "spot/spot.yaml", "--yes")
+    client = desk.start(*argv, environ=room.environ, log=log)
+    wait_until(lambda: log.read_text().count("step 5\n") == 2)
+    before = set(room.by_id)
+    lost = next(number for number, host in room.by_id.items() if "task1" in label(host, log))
+    room.by_id[lost].kill()
+    wait_until(lambda: set(room.by_id) - before, 100)
+    assert client.process.wait(200) == 0, log.read_text()
+    assert "takes the place of a lost host" in log.read_text()
+    assert log.read_text().count("step 149\n") == 2
+    assert room.wait_for(0) == []
+
+
+def label(host: Any, log: Path) -> str:
+    """Return the name of a machine in the run, by the placement that it was given."""
+    del log
+    found = list(host.path(f"{HOME}/.slipstream/runs").glob("*/daemon.log"))
+    return found[0].read_text() if found else ""
+
+
+def test_a_client_that_dies_leaves_machines_that_end_at_the_deadline(room: MachineRoom) -> None:
+    desk = room.hosts.desk
+    write_cloud_job(desk, "left", "steps.py 10000 0.1", hosts=1, deadline="60s")
+    log = desk.write(f"{HOME}/log", "")
+    argv = (SLIPSTREAM, "run", "left/left.yaml", "--yes")
+    client = desk.start(*argv, environ=room.environ, log=log)
+    wait_until(lambda: "step 5\n" in log.read_text())
+    client.kill()
+    room.wait_for(1)
+    wait_until(lambda: not room.running, 100)
