@@ -1,4 +1,4 @@
-"""What every engine of the cluster does alike. Each engine's tests run it on a site of their own."""
+"""What every engine of the cluster does alike. Each engine's tests run it on a site of its own."""
 
 import json
 import os
@@ -55,7 +55,7 @@ class Site:
     refusal: str
     environ: Mapping[str, str] = field(default_factory=dict[str, str])
 
-    def write_job(self, name: str, command: str, **fields: Any) -> str:
+    def write_job(self, name: str, command: str | Sequence[str], **fields: Any) -> str:
         """Write a job file with the program of the contract; return its path."""
         self.desk.write(f"{HOME}/{name}/{PROGRAM}", ACTS)
         retry = {"backoff": [0.1, 0.1], "max_restarts": 1}
@@ -73,9 +73,17 @@ class Site:
         """Start `slipstream` at the desk."""
         return self.desk.start(SLIPSTREAM, *arguments, environ=self.environ, log=log)
 
+    def status(self, name: str) -> dict[str, Any]:
+        """Return what the records have of a run."""
+        return json.loads(self.slipstream("cluster", "status", name, "--json").stdout)
+
     def state(self, name: str) -> str:
-        """Return the state of a run as the records have it."""
-        return json.loads(self.slipstream("cluster", "status", name, "--json").stdout)["state"]
+        """Return the state of a run."""
+        return self.status(name)["state"]
+
+    def run_id(self, name: str) -> str:
+        """Return the name of a run with its number."""
+        return f"{name}-{self.status(name)['number']}"
 
     def left_behind(self) -> list[str]:
         """Return the processes of runs that are on the hosts."""

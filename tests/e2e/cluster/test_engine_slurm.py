@@ -43,6 +43,13 @@ def site(slurm: SlurmCluster) -> Site:
     )
 
 
+@pytest.fixture(autouse=True)
+def no_jobs(slurm: SlurmCluster) -> Iterator[None]:
+    """Cancel what a test that failed has left."""
+    yield
+    slurm.hosts.desk.output("scancel", "--user=trainer")
+
+
 class TestSlurm(EngineContract):
     """The engine of Slurm."""
 
@@ -53,7 +60,7 @@ ONCE = "if [ -e been ]; then echo back; else echo first; sleep 1; touch been; sl
 
 def started(site: Site, name: str, log: Path, **fields: Any) -> Program:
     """Return a client whose job has started, and waits for ever until it starts again."""
-    job = site.write_job(name, "program", **{"command": ["sh", "-c", ONCE], **fields})
+    job = site.write_job(name, ["sh", "-c", ONCE], **fields)
     client = site.start("run", job, log=log)
     wait_until(lambda: "first\n" in log.read_text())
     return client
@@ -63,7 +70,9 @@ def started(site: Site, name: str, log: Path, **fields: Any) -> Program:
 def test_a_job_that_is_requeued_goes_on(slurm: SlurmCluster, site: Site, tmp_path: Path) -> None:
     log = tmp_path / "log"
     client = started(site, "requeued", log)
-    site.desk.output("scontrol", "requeue", "jobname=requeued-1")
+    name = f"--name={site.run_id('requeued')}"
+    number = site.desk.output("squeue", "--noheader", "--format=%A", name).strip()
+    site.desk.output("scontrol", "requeue", number)
     assert client.process.wait(RUN_SECONDS) == 0, log.read_text()
     assert "the hosts of the head are taken away" in log.read_text()
     assert "[host1:0] back\n" in log.read_text()
@@ -112,13 +121,13 @@ def test_a_job_that_would_wait_for_ever_is_refused(site: Site) -> None:
     done = site.slipstream("run", site.write_job("held", f"{PROGRAM} 0 0", slurm=slurm))
     assert done.returncode == 2
     assert "waits for ever, for the reason JobHeldUser" in done.stderr
-    assert site.desk.output("squeue", "--noheader", "--name=held-1") == ""
+    assert site.desk.output("squeue", "--noheader", f"--name={site.run_id('held')}") == ""
 
 
 def test_resources_that_no_node_has_are_refused(site: Site) -> None:
     job = site.write_job("large", f"{PROGRAM} 0 0", resources={"cpus": 1000})
     done = site.slipstream("run", job)
-    assert "no node has these resources" in done.stderr
+    assert "waits for ever, for the reason PartitionConfig" in done.stderr
     job = site.write_job("large", f"{PROGRAM} 0 0", resources={"gpu": "H100"})
     assert "set slurm.options: --gres=gpu:NAME:NUMBER" in site.slipstream("run", job).stderr
 

@@ -32,9 +32,15 @@ def make_engine(spec: JobSpec, store: Store) -> RunEngine:
             from slipstream.cluster.engines.slurm import SlurmEngine
 
             return SlurmEngine()
+        case "k8s":
+            from slipstream.cluster.engines.kubernetes import KubernetesEngine
+
+            return KubernetesEngine()
         case "aws" | "aliyun":
             from slipstream.cluster.engines.cloud import CloudEngine
 
             return CloudEngine(spec.on, spec, store)
         case _:
-            raise UsageError(f"the engine is {spec.on!r}; allowed: local, ssh, slurm, aws, aliyun")
+            raise UsageError(
+                f"the engine is {spec.on!r}; allowed: local, ssh, slurm, k8s, ray, aws, aliyun"
+            )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +12,13 @@ from slipstream.cluster.engines.layout import RunLayout, read_layout, write_layo
 from slipstream.cluster.engines.preparation import prepare_host
 from slipstream.cluster.engines.probe import probe
 from slipstream.cluster.engines.protocol import HeadState, JournalPart, RunProgress
+from slipstream.cluster.engines.remarks import (
+    CANCELLED_CODE,
+    Remarks,
+    cancelled_entry,
+    end_entry,
+    mark_cancelled,
+)
 from slipstream.cluster.engines.slurm_jobs import (
     SlurmJob,
     cancel_job,
@@ -27,8 +33,6 @@ from slipstream.cluster.head.placement import ENDED, FILE_NAME, JOURNAL
 from slipstream.cluster.spec import JobSpec
 from slipstream.errors import ConfigError, PeerError, UsageError
 
-CANCELLED = "cancelled"  # file on the client of a run that the user has ended
-CANCELLED_CODE = 143
 LOOK_SECONDS = 5.0
 # A job whose head has ended, ends so soon by itself; one that is cancelled, within CLEAN_SECONDS.
 END_SECONDS = 15.0
@@ -43,7 +47,7 @@ class SlurmEngine:
 
     def __init__(self) -> None:
         self._looked_at = 0.0
-        self._told = ""
+        self._remarks = Remarks()
 
     def check(self, plan: RunPlan) -> None:
         """Refuse kinds of GPUs, of which Slurm knows other names, and a folder within the code."""
@@ -108,36 +112,28 @@ class SlurmEngine:
         try:
             job = find_job(plan.run)
         except PeerError as error:
-            return self._tell(str(error))
+            return self._remarks.entry(str(error))
         if job is not None and job.phase == "waiting":
             job.check_waiting()
             if job.reason == "None":
                 return ""
-            return self._tell(f"Slurm's job {job.number} waits: {job.reason}")
+            return self._remarks.entry(f"Slurm's job {job.number} waits: {job.reason}")
         if (job is not None and job.is_active) or (self._folder(plan) / ENDED).exists():
             return ""
-        if (plan.folder / CANCELLED).exists():
-            return _end("cancelled", CANCELLED_CODE, "the job was cancelled")
-        return "" if job is None else self._look_at_end(plan, job)
+        return cancelled_entry(plan) or ("" if job is None else self._look_at_end(plan, job))
 
     def _look_at_end(self, plan: RunPlan, job: SlurmJob) -> str:
         """Return the last entry of a job that has ended for good without a result, or ""."""
         if job.phase == "taken":
             return ""
         if job.state == "CANCELLED":
-            return _end("cancelled", CANCELLED_CODE, f"Slurm's job {job.number} was cancelled")
+            return end_entry("cancelled", CANCELLED_CODE, f"Slurm's job {job.number} was cancelled")
         code = exit_code_of(job)
         if code == TAKEN_CODE:
             return ""
         log = self._folder(plan) / "slurm.log"
         said = "; ".join(log.read_text(errors="replace").splitlines()[-3:] if log.exists() else [])
-        return _end("failed", code, f"Slurm's job {job.number} is {job.state}: {said}")
-
-    def _tell(self, text: str) -> str:
-        if text == self._told:
-            return ""
-        self._told = text
-        return _entry(event="note", text=text)
+        return end_entry("failed", code, f"Slurm's job {job.number} is {job.state}: {said}")
 
     def head_state(self, plan: RunPlan) -> HeadState:
         """Return whether the job waits or runs; while Slurm does not answer, it does."""
@@ -147,8 +143,9 @@ class SlurmEngine:
             job = find_job(plan.run)
         except PeerError:
             return "running"  # read_journal tells it
-        is_expected = (plan.folder / CANCELLED).exists()
-        if is_expected or (job is not None and (job.is_active or self._look_at_end(plan, job))):
+        if cancelled_entry(plan) or (
+            job is not None and (job.is_active or self._look_at_end(plan, job))
+        ):
             return "running"
         return "absent"
 
@@ -168,8 +165,7 @@ class SlurmEngine:
 
     def cancel(self, plan: RunPlan) -> None:
         """Cancel the job."""
-        plan.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        (plan.folder / CANCELLED).touch()
+        mark_cancelled(plan)
         self._looked_at = 0.0
         job = find_job(plan.run)
         if job is not None and job.is_active:
@@ -217,11 +213,3 @@ class SlurmEngine:
 
 def _home(plan: RunPlan) -> Path:
     return Path(plan.spec.slurm.folder or "~/slipstream").expanduser()
-
-
-def _entry(**fields: object) -> str:
-    return json.dumps({"time": time.time(), **fields}) + "\n"
-
-
-def _end(state: str, exit_code: int, text: str) -> str:
-    return _entry(event="state", state=state, text=text, exit_code=exit_code)

@@ -71,6 +71,7 @@ _LASTING = (
     "InvalidQOS",
     "JobHeldAdmin",
     "JobHeldUser",
+    "PartitionConfig",
     "PartitionNodeLimit",
     "PartitionTimeLimit",
     "PartitionDown",

@@ -48,8 +48,10 @@ class Kubernetes(SpecModel):
     """Container image, which has Slipstream."""
     context: str = ""
     """Context of the kubeconfig; by default the current one."""
-    kind: Literal["job", "jobset"] = "job"
-    """`job`: an Indexed Job; `jobset`: a JobSet, where its controller is installed."""
+    claims: dict[str, str] = Field(default_factory=dict)
+    """Path at which each persistent volume claim is mounted, such as `datasets: /data`."""
+    node_selector: dict[str, str] = Field(default_factory=dict)
+    """Labels of the nodes, such as `nvidia.com/gpu.product: NVIDIA-H100-80GB-HBM3`."""
 
 
 class Ray(SpecModel):

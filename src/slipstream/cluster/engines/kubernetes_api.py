@@ -1,0 +1,146 @@
+"""Calls to the API server of Kubernetes, over HTTP and JSON."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Mapping
+from typing import Any, cast
+from urllib.parse import quote, urlencode, urlsplit
+
+from slipstream.cluster.engines.kubernetes_access import KubernetesAccess
+from slipstream.cluster.outside import outside
+from slipstream.errors import (
+    AuthError,
+    ConfigError,
+    PeerError,
+    QuotaError,
+    SlipstreamError,
+    UsageError,
+)
+
+CALL_SECONDS = 30.0
+MISSING, CONFLICT = 404, 409
+# Path of the collection of each kind, within a namespace.
+_GROUPS = {
+    "Job": "apis/batch/v1",
+    "JobSet": "apis/jobset.x-k8s.io/v1alpha2",
+    "Secret": "api/v1",
+    "Service": "api/v1",
+    "Pod": "api/v1",
+    "Event": "api/v1",
+}
+
+
+class KubernetesApi:
+    """The API server, as seen from one namespace.
+
+    Args:
+        access: Access to the cluster.
+        namespace: Namespace of all objects.
+    """
+
+    def __init__(self, access: KubernetesAccess, namespace: str) -> None:
+        self._access = access
+        self._namespace = namespace
+
+    def create(self, manifest: Mapping[str, Any]) -> dict[str, Any]:
+        """Create an object, unless there is one of its name; return it.
+
+        Raises:
+            QuotaError: the quota of the namespace does not allow it.
+            ConfigError, UsageError: the server refuses it.
+            PeerError: the server cannot be reached.
+        """
+        kind, name = str(manifest["kind"]), str(manifest["metadata"]["name"])
+        status, answer = self._call("POST", kind, self._path(kind), json.dumps(manifest))
+        if status == CONFLICT:
+            return self.get(kind, name) or {}
+        return cast("dict[str, Any]", json.loads(answer))
+
+    def get(self, kind: str, name: str) -> dict[str, Any] | None:
+        """Return an object, or None if there is none of this name."""
+        status, answer = self._call("GET", kind, self._path(kind, name))
+        return None if status == MISSING else json.loads(answer)
+
+    def list(self, kind: str, **selectors: str) -> list[dict[str, Any]]:
+        """Return the objects that selectors choose, such as labelSelector."""
+        _, answer = self._call("GET", kind, f"{self._path(kind)}?{urlencode(selectors)}")
+        return json.loads(answer)["items"]
+
+    def delete(self, kind: str, name: str) -> None:
+        """Delete an object and all that belongs to it; do nothing if there is none."""
+        options = json.dumps({"propagationPolicy": "Background"})
+        self._call("DELETE", kind, self._path(kind, name), options)
+
+    def read_log(self, pod: str, since: str) -> str:
+        """Return the log of a pod, each line after its time; "" before its container has started.
+
+        Args:
+            pod: Name of the pod.
+            since: Time with whole seconds, before which nothing is returned; "" for the beginning.
+        """
+        query = {"timestamps": "true", **({"sinceTime": since} if since else {})}
+        path = f"{self._path('Pod', pod)}/log?{urlencode(query)}"
+        status, answer = self._call("GET", "Pod", path, allowed=(MISSING, 400))
+        return "" if status in (MISSING, 400) else answer
+
+    def _path(self, kind: str, name: str = "") -> str:
+        folder = f"/{_GROUPS[kind]}/namespaces/{self._namespace}/{kind.lower()}s"
+        return f"{folder}/{quote(name)}" if name else folder
+
+    def _call(
+        self,
+        method: str,
+        kind: str,
+        path: str,
+        body: str = "",
+        allowed: tuple[int, ...] = (MISSING, CONFLICT),
+    ) -> tuple[int, str]:
+        """Return the status and the text of an answer; raise the error of any other status."""
+        server = urlsplit(self._access.server)
+        with outside(f"kubernetes {method} {kind}"):
+            try:
+                status, text = self._exchange(method, server.netloc, server.path + path, body)
+            except (OSError, http.client.HTTPException) as error:
+                raise PeerError(
+                    f"the API server of Kubernetes at {self._access.server} cannot be reached:"
+                    f" {error}; `kubectl get pods` must work"
+                ) from error
+        if status < 300 or status in allowed:
+            return status, text
+        raise _error(f"{method} of a {kind}", status, text)
+
+    def _exchange(self, method: str, address: str, path: str, body: str) -> tuple[int, str]:
+        if self._access.tls is None:
+            connection = http.client.HTTPConnection(address, timeout=CALL_SECONDS)
+        else:
+            connection = http.client.HTTPSConnection(
+                address, timeout=CALL_SECONDS, context=self._access.tls
+            )
+        headers = {"Accept": "application/json, */*", "Content-Type": "application/json"}
+        if self._access.token:
+            headers["Authorization"] = f"Bearer {self._access.token}"
+        try:
+            connection.request(method, path, body or None, headers)
+            response = connection.getresponse()
+            return response.status, response.read().decode(errors="replace")
+        finally:
+            connection.close()
+
+
+def _error(call: str, status: int, text: str) -> SlipstreamError:
+    try:
+        said = str(json.loads(text)["message"])
+    except (ValueError, KeyError, TypeError):
+        said = text[:300]
+    problem = f"Kubernetes refuses the {call} ({status}): {said}"
+    if status == 401:
+        return AuthError(f"{problem}; renew your login, or choose another k8s.context")
+    if status == 403 and "quota" in said:
+        return QuotaError(f"{problem}; ask for less, or later")
+    if status == 403:
+        return ConfigError(f"{problem}; ask for this right, or choose another k8s.namespace")
+    if status in (400, 404, 422):
+        return UsageError(f"{problem}; change the fields of k8s or resources")
+    return PeerError(problem)

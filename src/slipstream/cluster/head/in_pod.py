@@ -1,0 +1,100 @@
+"""`python -m slipstream.cluster.head.in_pod SECRET WORK INDEX`: run a run in a pod of Kubernetes.
+
+The pod with index 0 also runs the head, and writes the journal to its log. The exit code is 0 after
+a success and FAILED_CODE after a failure for good; after any other one, Kubernetes starts another
+pod.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+from typing import Any
+
+from slipstream.cluster.head.allocation import run_lent_head
+from slipstream.cluster.head.fetch import fetch
+from slipstream.cluster.head.journal import Journal
+from slipstream.cluster.head.placement import ENDED, FILE_NAME, parse_placement
+from slipstream.errors import ConfigError, SlipstreamError
+
+BUNDLE = "code.tar.gz"
+SOURCES = "sources.json"
+CODE = "code"
+FAILED_CODE = 3
+DAEMON_END_SECONDS = 10.0
+
+
+def run_in_pod(secret: Path, work: Path, index: int) -> int:
+    """Run this pod's part of a run; return the exit code of the pod.
+
+    Args:
+        secret: Folder with the placement and the code.
+        work: Folder for the run in this pod.
+        index: Number of this pod.
+    """
+    placement = parse_placement((secret / FILE_NAME).read_text())
+    placement.write(work)
+    try:
+        _bring_code(secret, work / CODE)
+    except SlipstreamError as error:
+        return _fail(str(error), index)
+    command = ["-m", "slipstream.cluster.head.daemon", str(work), placement.hosts[index]]
+    if index > 0:
+        os.execv(sys.executable, [sys.executable, *command])
+    daemon = subprocess.Popen([sys.executable, *command], stdout=sys.stderr)
+    code = run_lent_head(placement, work, Journal(None))
+    try:
+        daemon.wait(DAEMON_END_SECONDS)
+    except subprocess.TimeoutExpired:
+        daemon.terminate()
+        daemon.wait()
+    has_failed = (work / ENDED).exists() and code != 0
+    return FAILED_CODE if has_failed else code
+
+
+def _fail(reason: str, index: int) -> int:
+    if index == 0:
+        Journal(None).state("failed", reason, exit_code=1)
+    print(reason, file=sys.stderr)
+    return FAILED_CODE
+
+
+def _bring_code(secret: Path, code: Path) -> None:
+    code.mkdir(exist_ok=True)
+    sources: dict[str, Any] = json.loads((secret / SOURCES).read_text())
+    if sources["git"]:
+        _run(["git", "init", "-q"], code)
+        _run(["git", "fetch", "-q", "--depth", "1", sources["git"], sources["commit"]], code)
+        _run(["git", "checkout", "-q", "FETCH_HEAD"], code)
+    else:
+        with tarfile.open(fileobj=io.BytesIO((secret / BUNDLE).read_bytes())) as archive:
+            archive.extractall(code)  # the client of this run has made it
+    for source, path in sources["data"]:
+        fetch(source, code / path)
+    if sources["setup"]:
+        _run(["sh", "-e", "-c", sources["setup"]], code)
+
+
+def _run(argv: list[str], folder: Path) -> None:
+    done = subprocess.run(
+        argv, cwd=folder, stdout=sys.stderr, stderr=subprocess.PIPE, text=True, check=False
+    )
+    if done.returncode != 0:
+        said = "; ".join(done.stderr.strip().splitlines()[-3:])
+        raise ConfigError(f"{argv[0]} failed in the pod: {said}")
+
+
+def main() -> None:
+    """Run the part of the command line."""
+    secret, work, index = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
+    os.chdir("/")
+    sys.exit(run_in_pod(secret, work, index))
+
+
+if __name__ == "__main__":
+    main()

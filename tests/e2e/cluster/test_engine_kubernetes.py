@@ -1,0 +1,132 @@
+"""The engine of Kubernetes keeps the contract of engines, on a fake that really runs the pods."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cluster_hosts import open_hosts
+from engine_contract import PROGRAM, PYTHON, RUN_SECONDS, EngineContract, Site
+from fake_kubernetes import TOKEN
+from host import Host
+from host_boot import HOME, REPOSITORY
+from waiting import wait_until
+
+pytestmark = [pytest.mark.netns, pytest.mark.launcher("unshare"), pytest.mark.multiprocess]
+
+PORT = 6443
+SERVER = f"http://127.0.0.1:{PORT}"
+FAKE = REPOSITORY / "tests/plugins/fake_kubernetes.py"
+
+
+def kubeconfig(server: str, token: str) -> str:
+    """Return a kubeconfig with one context."""
+    return json.dumps(
+        {
+            "current-context": "fake",
+            "contexts": [{"name": "fake", "context": {"cluster": "fake", "user": "me"}}],
+            "clusters": [{"name": "fake", "cluster": {"server": server}}],
+            "users": [{"name": "me", "user": {"token": token}}],
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
+    """Yield a desk on which the fake runs."""
+    with open_hosts(tmp_path_factory.mktemp("hosts")) as hosts:
+        desk = hosts.desk
+        desk.write(f"{HOME}/.kube/config", kubeconfig(SERVER, TOKEN), 0o600)
+        log = tmp_path_factory.mktemp("fake") / "log"
+        desk.start(PYTHON, FAKE, str(PORT), "/var/fake", user="root", log=log)
+        curl = f"import urllib.request as r; r.urlopen('{SERVER}/x')"
+        wait_until(lambda: "401" in desk.run(PYTHON, "-c", curl).stderr)
+        yield desk
+
+
+@pytest.fixture(scope="module")
+def site(desk: Host) -> Site:
+    """Return the fake."""
+    return Site(
+        desk=desk,
+        hosts=[desk],
+        fields={"on": "k8s", "hosts": 2, "k8s": {"image": "slipstream"}},
+        broken={"k8s": {"image": "slipstream", "namespace": "full"}},
+        refusal="exceeded quota",
+    )
+
+
+class TestKubernetes(EngineContract):
+    """The engine of Kubernetes."""
+
+
+def call(desk: Host, method: str, path: str) -> str:
+    """Call the fake as the user, and return its answer."""
+    program = (
+        "import sys, urllib.request as r\n"
+        f"q = r.Request(sys.argv[2], None, {{'Authorization': 'Bearer {TOKEN}'}})\n"
+        "q.method = sys.argv[1]\n"
+        "print(r.urlopen(q).read().decode())\n"
+    )
+    return desk.output(PYTHON, "-c", program, method, f"{SERVER}{path}")
+
+
+@pytest.mark.slow("pods that are taken away")
+def test_a_head_that_is_evicted_starts_again_elsewhere(site: Site, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    client = site.start("run", site.write_job("evicted", f"{PROGRAM} 40 0"), log=log)
+    wait_until(lambda: "rank 1 step 3\n" in log.read_text())
+    run = site.run_id("evicted")
+    selector = f"labelSelector=slipstream.run={run}"
+    pods = call(site.desk, "GET", f"/api/v1/namespaces/default/pods?{selector}")
+    (name,) = set(re.findall(rf"{run}-0-\d+", pods))
+    call(site.desk, "DELETE", f"/api/v1/namespaces/default/pods/{name}/eviction")
+    assert client.process.wait(RUN_SECONDS) == 0, log.read_text()
+    text = log.read_text()
+    assert "the hosts of the head are taken away" in text
+    assert text.count("rank 0 step 0\n") == 2
+    assert text.count("rank 0 step 39\n") == 1
+    site.assert_clean()
+
+
+def test_a_job_without_an_image_that_can_be_had_is_refused(site: Site) -> None:
+    job = site.write_job("imageless", f"{PROGRAM} 0 0", k8s={"image": "missing"})
+    done = site.slipstream("run", job)
+    assert done.returncode == 2
+    assert "ImagePullBackOff" in done.stderr
+    assert "check k8s.image" in done.stderr
+    job = site.write_job("imageless", f"{PROGRAM} 0 0", k8s={})
+    assert "k8s.image is not set" in site.slipstream("run", job).stderr
+
+
+def test_pods_that_the_quota_refuses_are_named(site: Site) -> None:
+    k8s = {"image": "slipstream", "namespace": "crowded"}
+    done = site.slipstream("run", site.write_job("podless", f"{PROGRAM} 0 0", k8s=k8s))
+    assert "Kubernetes makes no pods" in done.stderr
+    assert "exceeded quota" in done.stderr
+    assert '"items": []' in call(site.desk, "GET", "/api/v1/namespaces/x/pods?labelSelector=a=b")
+
+
+def test_a_wrong_token_and_a_server_that_is_away_are_named(site: Site) -> None:
+    job = site.write_job("strange", f"{PROGRAM} 0 0")
+    for server, token, words in (
+        (SERVER, "wrong", "renew your login"),
+        ("http://127.0.0.1:1", TOKEN, "cannot be reached: [Errno 111] Connection refused"),
+    ):
+        site.desk.write(f"{HOME}/other", kubeconfig(server, token))
+        done = site.desk.run(
+            PYTHON.with_name("slipstream"), "run", job, environ={"KUBECONFIG": f"{HOME}/other"}
+        )
+        assert done.returncode != 0
+        assert words in done.stderr, done.stderr
+
+
+def test_code_that_is_too_large_for_a_secret_is_refused(site: Site) -> None:
+    job = site.write_job("large", f"{PROGRAM} 0 0")
+    site.desk.output(PYTHON, "-c", "import os; open('large/big', 'wb').write(os.urandom(2 << 20))")
+    done = site.slipstream("run", job)
+    assert done.returncode == 2
+    assert "Kubernetes takes 1 MiB" in done.stderr
+    done = site.slipstream("run", job, "--set", "code.exclude=[big]")
+    assert done.returncode == 0, done.stderr
