@@ -19,6 +19,8 @@ from slipstream.cli import app
 COMMANDS = shown_commands(*(page for page in PAGES if page.name not in ("lab.md", "benchmarks.md")))
 
 RUN, SERVING = "tests/e2e/launch/test_launchers.py", "tests/e2e/serve"
+GATEWAY = f"{SERVING}/test_replicas_gateway.py"
+GATEWAY_SCALES = f"{GATEWAY}::test_replicas_follow_the_load_down_to_none_and_back"
 ELASTIC = "tests/e2e/launch/test_run_elastic.py"
 FLIGHT = "tests/e2e/launch/test_flight.py"
 HOROVOD, HOROVODRUN = "tests/e2e/test_horovod_examples.py", "tests/unit/horovod/test_run.py"
@@ -120,6 +122,15 @@ ELSEWHERE = {
     ),
     "slipstream serve model.slip --replicas 2 --access-log -": (
         f"{SERVING}/test_replicas.py::test_replicas_that_are_killed_are_not_noticed"
+    ),
+    "slipstream serve model.slip --replicas 1:4": (
+        f"{GATEWAY}::test_replicas_that_are_killed_under_load_fail_no_request"
+    ),
+    "slipstream serve model.slip --replicas 0:4 --idle 5m": GATEWAY_SCALES,
+    "slipstream serve model.slip --replicas 1:8 --target-latency 50ms": GATEWAY_SCALES,
+    "slipstream serve model.slip -H a,b --replicas 2:6": (
+        f"{SERVING}/test_replicas_hosts.py"
+        "::test_a_host_that_is_switched_off_under_load_fails_no_request"
     ),
     "slipstream ask http://localhost:8000 cat.jpg": (
         f"{SERVING}/test_ask.py::test_a_server_and_a_package_say_the_same_of_pictures"

@@ -133,7 +133,7 @@ def test_replicas_follow_the_load_down_to_none_and_back(
     # A batch waits for more requests than there are clients, so each request is open for a while.
     wide = make_package(tmp_path / "wide.slip", 2.0, rows=64)
     scaling = ("--target-open", "2", "--cool-down", "1s", "--idle", "2s", "--delay", "300ms")
-    running = serve(f"m={wide}", "--replicas", "0:3", *scaling)
+    running = serve(f"m={wide}", "--replicas", "0:3", "--target-latency", "9s", *scaling)
     with Clients(running.rest, 6).asking():
         waits_for(running, 3)
     with Clients(running.rest, 1, pause=0.1).asking():

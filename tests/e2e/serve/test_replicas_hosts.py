@@ -66,7 +66,7 @@ def serves(host: Any) -> bool:
 def test_a_host_that_is_switched_off_under_load_fails_no_request(hosts: Hosts) -> None:
     desk = hosts.desk
     log, answers = desk.write(f"{HOME}/log", ""), desk.write(f"{HOME}/answers", "")
-    gateway = desk.start(*SERVE, "-H", "host1,host2", log=log)
+    gateway = desk.start(*SERVE, "-H", "host1,host2", "--replicas", "2:3", log=log)
     wait_until(lambda: ready(hosts) == {"host1": 1, "host2": 1})
     clients = desk.start(*LOAD, "4", log=answers)
 

@@ -29,6 +29,12 @@ from slipstream.errors import UsageError
         (["--host", "192.0.2.1", "--everybody"], "cannot be listened on"),
         (["a=other.slip@120%"], "have shares of 120% together"),
         (["@"], "the model is '@'; allowed: file.slip"),
+        (["--replicas", "0"], "--replicas is '0'; allowed: a number from 1, or MIN:MAX"),
+        (["--replicas", "3:1"], "--replicas is '3:1'; allowed: a number from 1, or MIN:MAX"),
+        (["--replicas", "0:1", "--target-latency", "9"], "the latency is '9'; allowed: a number"),
+        (["--replicas", "0:1", "--idle", "0s"], "idle_seconds 0.0"),
+        (["-H", "a,a"], "-H is 'a,a'; allowed: different hosts"),
+        (["-H", "a:2"], "-H is 'a:2'; allowed: different hosts"),
     ],
 )
 def test_wrong_usage_is_said_in_a_line(

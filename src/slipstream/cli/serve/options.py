@@ -88,9 +88,12 @@ def parse_replicas(text: str | None, num_hosts: int) -> tuple[int, int]:
     if text is None:
         return max(num_hosts, 1), max(num_hosts, 1)
     match = re.fullmatch(r"(\d+)(?::(\d+))?", text.strip())
-    if match is None:
-        raise UsageError(f"--replicas is {text!r}; allowed: a number, or MIN:MAX such as 0:4")
-    return int(match[1]), int(match[2] or match[1])
+    least, most = (0, 0) if match is None else (int(match[1]), int(match[2] or match[1]))
+    if most < max(least, 1):
+        raise UsageError(
+            f"--replicas is {text!r}; allowed: a number from 1, or MIN:MAX such as 0:4"
+        )
+    return least, most
 
 
 def split_hosts(text: str | None) -> tuple[str, ...]:
