@@ -315,7 +315,7 @@ def test_wrong_keys_are_named(site: CloudSite, monkeypatch: pytest.MonkeyPatch) 
 def test_machines_end_without_the_client(site: CloudSite, ledger: ResourceLedger) -> None:
     request = site.request("alone", num_machines=1)
     (machine,) = site.provider().up(request, ledger, ignore)
-    script = boot_script(request.deadline_at)
+    script = boot_script(request.deadline_at, gpu_driver=True)
     assert str(math.ceil(request.deadline_at)) in script
     if site.name == "aws":
         # The script powers the machine off, and that ends it; moto boots no machine.

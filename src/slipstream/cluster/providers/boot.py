@@ -56,9 +56,22 @@ for attempt in $(seq 60); do mount FOLDER && break; sleep 5; done
 chmod 1777 FOLDER
 """
 
+# Images for deep learning have a driver already; for others this takes some minutes.
+_DRIVER = """\
+command -v nvidia-smi || {
+  apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -qy ubuntu-drivers-common \\
+    && ubuntu-drivers install --gpgpu && modprobe nvidia
+}
+"""
+
 
 def boot_script(
-    deadline_at: float, *, shared_source: str = "", nfs_options: str = "", data_disk: bool = False
+    deadline_at: float,
+    *,
+    shared_source: str = "",
+    nfs_options: str = "",
+    data_disk: bool = False,
+    gpu_driver: bool = False,
 ) -> str:
     """Return the script of the first boot.
 
@@ -68,6 +81,7 @@ def boot_script(
             "host:/" (default "": none).
         nfs_options: Mount options of it, with commas (default "").
         data_disk: Whether an empty disk is formatted and mounted at /mnt/data (default False).
+        gpu_driver: Whether NVIDIA's driver is installed if it is missing (default False).
     """
     lines = [
         "#!/bin/sh",
@@ -79,6 +93,8 @@ def boot_script(
     if shared_source:
         shared = _SHARED.replace("FOLDER", SHARED_FOLDER).replace("SOURCE", shared_source)
         lines.append(shared.replace("OPTIONS", nfs_options or "defaults"))
+    if gpu_driver:
+        lines.append(_DRIVER)
     return "\n".join(lines)
 
 

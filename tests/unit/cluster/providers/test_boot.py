@@ -28,7 +28,7 @@ class Host:
         self.log = folder / "log"
         programs = folder / "bin"
         programs.mkdir()
-        for name in ("shutdown", "systemctl", "mount", "sudo"):
+        for name in ("shutdown", "systemctl", "mount", "sudo", "ubuntu-drivers", "modprobe"):
             program = programs / name
             program.write_text(STUB.format(log=self.log))
             program.chmod(0o755)
@@ -82,7 +82,14 @@ def test_a_shared_folder_is_mounted(host: Host) -> None:
     assert "mount /mnt/shared" in host.logged()
 
 
+@pytest.mark.root
+def test_a_driver_is_installed_if_none_is_there(host: Host) -> None:
+    host.run(boot_script(time.time() + 60.0, gpu_driver=True))
+    assert "ubuntu-drivers install --gpgpu" in host.logged()
+    assert "modprobe nvidia" in host.logged()
+
+
 def test_every_form_is_a_shell_script() -> None:
-    script = boot_script(1.0, shared_source="host:/", data_disk=True)
+    script = boot_script(1.0, shared_source="host:/", data_disk=True, gpu_driver=True)
     done = subprocess.run(["sh", "-n"], input=script, text=True, check=False, timeout=60)
     assert done.returncode == 0

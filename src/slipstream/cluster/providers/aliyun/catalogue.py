@@ -52,7 +52,7 @@ class AliyunCatalogue:
             price_per_hour=price,
             price_source=source,
             given=given,
-            facts={"as_user": as_user},
+            facts={"as_user": as_user, "has_gpu": int(described.get("GPUAmount", 0)) > 0},
         )
 
     def offers(self, pattern: str) -> list[MachineOffer]:

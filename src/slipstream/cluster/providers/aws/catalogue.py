@@ -15,6 +15,8 @@ from slipstream.errors import UsageError
 
 # Canonical's account, which publishes Ubuntu.
 UBUNTU_OWNER = "099720109477"
+# Publishers whose images may be chosen by name; anybody can publish one under a name of theirs.
+TRUSTED_OWNERS = ("self", "amazon", UBUNTU_OWNER)
 UBUNTU_NAME = "ubuntu/images/hvm-ssd*/ubuntu-*-2?.04-{machine}-server-*"
 # User names of images that are not Ubuntu, by the beginning of their names.
 _LOGINS = {"amzn": "ec2-user", "al20": "ec2-user", "RHEL": "ec2-user", "debian": "admin"}
@@ -50,7 +52,7 @@ class AwsCatalogue:
             price_per_hour=price,
             price_source=source,
             given=given,
-            facts={"root_device": image["RootDeviceName"]},
+            facts={"root_device": image["RootDeviceName"], "has_gpu": _gpu(described)[0] > 0},
         )
 
     def offers(self, pattern: str) -> list[MachineOffer]:
@@ -72,9 +74,9 @@ class AwsCatalogue:
         return sorted(offers, key=lambda offer: (offer.price is None, offer.price or 0.0))
 
     def images(self, pattern: str) -> list[tuple[str, str]]:
-        """Return identifiers and names of own images and of Ubuntu's, the newest first."""
-        listed = self._images(Owners=["self", UBUNTU_OWNER])
-        return [(item["ImageId"], item["Name"]) for item in listed if pattern in item["Name"]]
+        """Return identifiers and names of own images, Amazon's and Ubuntu's, the newest first."""
+        listed = self._named_images(f"*{pattern}*")
+        return [(item["ImageId"], item["Name"]) for item in listed]
 
     def _price(self, request: ClusterRequest) -> tuple[float | None, str]:
         name = request.instance_type
@@ -119,18 +121,20 @@ class AwsCatalogue:
         if wanted.startswith("ami-"):
             found = self._images(Filters=[{"Name": "image-id", "Values": [wanted]}])
         elif wanted:
-            found = self._images(Filters=[{"Name": "name", "Values": [wanted]}])
+            found = self._named_images(wanted)
         else:
-            name = UBUNTU_NAME.format(machine=machine)
-            found = self._images(
-                Owners=[UBUNTU_OWNER], Filters=[{"Name": "name", "Values": [name]}]
-            )
+            found = self._named_images(UBUNTU_NAME.format(machine=machine), UBUNTU_OWNER)
         if not found:
             raise UsageError(
                 f"AWS has no image {wanted or 'of Ubuntu'!r} in {self._api.region}; list"
                 " images with: slipstream cluster images"
             )
         return found[0]
+
+    def _named_images(self, name: str, *owners: str) -> list[Mapping[str, Any]]:
+        """Return images of trusted publishers with a name that may have asterisks."""
+        filters = [{"Name": "name", "Values": [name]}]
+        return self._images(Owners=list(owners or TRUSTED_OWNERS), Filters=filters)
 
     def _images(self, **arguments: Any) -> list[Mapping[str, Any]]:
         """Return images, the newest first."""

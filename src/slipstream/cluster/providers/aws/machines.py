@@ -111,6 +111,7 @@ class AwsMachines:
             shared_source=self._shared_folder.address(shared) if shared else "",
             nfs_options=NFS_OPTIONS,
             data_disk=plan.request.data_disk_gib > 0,
+            gpu_driver=plan.facts["has_gpu"],
         )
 
 
