@@ -99,10 +99,10 @@ class ProcessRunner:
         if not folder.is_dir():
             return StartStatus(state="unknown")
         # The shim writes the exit code before it ends, so the file is read once more after that.
-        code = _read(folder / "exit")
+        code = shim.read(folder / "exit")
         if code is None and _is_followed(folder):
             return StartStatus(state="running")
-        code = code or _read(folder / "exit")
+        code = code or shim.read(folder / "exit")
         if code is not None:
             never = code == NEVER_STARTED
             return StartStatus(state="ended", exit_code=None if never else int(code))
@@ -144,20 +144,13 @@ def _variable(token: str) -> str:
     return f"{queue_token_variable()}={token}"
 
 
-def _read(path: Path) -> str | None:
-    try:
-        return path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return None
-
-
 def _shim_process(folder: Path) -> int:
-    return int((_read(folder / "shim") or "0").split()[0])
+    return int((shim.read(folder / "shim") or "0").split()[0])
 
 
 def _is_followed(folder: Path) -> bool:
     """Return whether the process that started a token lives."""
-    mark = _read(folder / "shim")
+    mark = shim.read(folder / "shim")
     return mark is not None and shim.process_mark(int(mark.split()[0])) == mark
 
 

@@ -15,52 +15,74 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import sys
 import time
-from pathlib import Path
-from typing import Any
+from _thread import get_native_id
+
+# It imports little, because each start of a job waits for it.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    AnyPath = str | os.PathLike[str]
 
 WAKE = (signal.SIGCHLD, signal.SIGUSR1)
 BLOCKED = (*WAKE, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 # Exit codes of shells for a program that cannot be run, and for one that is not there.
 CANNOT_RUN, NOT_FOUND = 126, 127
-PROC = Path("/proc")
+PROC = "/proc"
 
 
-def write_durably(path: Path, text: str) -> None:
+def write_durably(path: AnyPath, text: str) -> None:
     """Write a file that is either whole or not there, even after a crash of the machine."""
-    part = path.with_name(f".{path.name}.{os.getpid()}")
-    with part.open("w", encoding="utf-8") as file:
+    part = hidden_name(path)
+    with open(part, "w", encoding="utf-8") as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
-    part.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY)
+    os.replace(part, path)
+    folder = os.open(os.path.dirname(path), os.O_RDONLY)
     try:
         os.fsync(folder)
     finally:
         os.close(folder)
 
 
-def claim(folder: Path, files: dict[str, str]) -> bool:
+def read(path: AnyPath) -> str | None:
+    """Return the content of a file, or None if there is no such file."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+
+
+def hidden_name(path: AnyPath) -> str:
+    """Return a name beside a path that no other process or thread uses."""
+    folder, name = os.path.split(path)
+    return os.path.join(folder, f".{name}.{os.getpid()}.{get_native_id()}")
+
+
+def claim(folder: AnyPath, files: dict[str, str]) -> bool:
     """Make the folder of a token with some files; return False if the token has one already.
 
     Args:
         folder: Folder of the token.
         files: Contents of its first files by name; at least one.
     """
-    own = folder.with_name(f".{folder.name}.{os.getpid()}")
-    own.mkdir(mode=0o700)
+    own = hidden_name(folder)
+    os.mkdir(own, 0o700)
     for name, text in files.items():
-        write_durably(own / name, text)
+        write_durably(os.path.join(own, name), text)
     try:
-        own.rename(folder)
+        os.rename(own, folder)
     except OSError:
-        if not folder.is_dir():
+        if not os.path.isdir(folder):
             raise
-        shutil.rmtree(own)
+        for name in files:
+            os.unlink(os.path.join(own, name))
+        os.rmdir(own)
         return False
     return True
 
@@ -71,27 +93,27 @@ def process_mark(process: int) -> str:
     Args:
         process: Process id.
     """
-    try:
-        text = (PROC / str(process) / "stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
+    text = read(f"{PROC}/{process}/stat")
+    if text is None:
         return ""
     fields = text.rpartition(")")[2].split()
-    boot = (PROC / "sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
+    boot = (read(f"{PROC}/sys/kernel/random/boot_id") or "").strip()
     return "" if fields[0] in "ZX" else f"{process} {fields[19]} {boot}"
 
 
 def processes_with(variable: str) -> list[int]:
     """Return the living processes whose environment has a variable, such as "NAME=value"."""
     wanted, found = variable.encode(), list[int]()
-    for entry in PROC.iterdir():
-        if not entry.name.isdecimal() or int(entry.name) == os.getpid():
+    for name in os.listdir(PROC):
+        if not name.isdecimal() or int(name) == os.getpid():
             continue
         try:
-            environ = (entry / "environ").read_bytes()
+            with open(f"{PROC}/{name}/environ", "rb") as file:
+                environ = file.read()
         except OSError:
             continue  # it has ended, or belongs to somebody else
         if wanted in environ.split(b"\0"):
-            found.append(int(entry.name))
+            found.append(int(name))
     return found
 
 
@@ -117,15 +139,21 @@ def poke(path: str) -> None:
         os.close(fifo)
 
 
+def find_program(name: str, environ: dict[str, str]) -> str:
+    """Return the path of a program that the PATH of a job has, or the name if there is none."""
+    paths = [os.path.join(folder, name) for folder in os.get_exec_path(environ)]
+    here = [path for path in paths if os.path.isfile(path) and os.access(path, os.X_OK)]
+    return here[0] if here and "/" not in name else name
+
+
 def spawn(orders: dict[str, Any], output: int) -> int:
     """Start the job in a process group; return its process id, -1 if it is not there, else -2."""
     command: list[str] = orders["command"]
     files = [(os.POSIX_SPAWN_DUP2, output, 1), (os.POSIX_SPAWN_DUP2, output, 2)]
     try:
         os.chdir(orders["cwd"])
-        program = shutil.which(command[0], path=orders["environ"].get("PATH", os.defpath))
         return os.posix_spawn(
-            program or command[0],
+            find_program(command[0], orders["environ"]),
             command,
             orders["environ"],
             file_actions=files,
@@ -138,7 +166,7 @@ def spawn(orders: dict[str, Any], output: int) -> int:
         return -1 if isinstance(error, (FileNotFoundError, NotADirectoryError)) else -2
 
 
-def follow(process: int, folder: Path, variable: str) -> int:
+def follow(process: int, folder: str, variable: str) -> int:
     """Wait for the end of the job, and end it when the runner asks for it.
 
     Args:
@@ -167,17 +195,15 @@ def follow(process: int, folder: Path, variable: str) -> int:
         signal.sigtimedwait(WAKE, min(max(rest, 0.0), 3600.0))
 
 
-def read_grace(folder: Path) -> float:
+def read_grace(folder: AnyPath) -> float:
     """Return the seconds that the job has after SIGTERM; infinity if it may go on."""
-    try:
-        return float((folder / "stop").read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return float("inf")
+    return float(read(os.path.join(folder, "stop")) or "inf")
 
 
 def run(orders: dict[str, Any], ready: int) -> None:
     """Claim the token and run its job to the end."""
-    folder = Path(orders["root"], orders["token"])
+    root, token = str(orders["root"]), str(orders["token"])
+    folder = os.path.join(root, token)
     signal.pthread_sigmask(signal.SIG_BLOCK, BLOCKED)
     claimed = claim(folder, {"shim": process_mark(os.getpid())})
     os.write(ready, b"1")
@@ -187,14 +213,14 @@ def run(orders: dict[str, Any], ready: int) -> None:
     null = os.open(os.devnull, os.O_RDWR)
     for descriptor in range(3):
         os.dup2(null, descriptor)
-    output = os.open(folder / "output", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    output = os.open(f"{folder}/output", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     process = spawn(orders, output)
     code = follow(process, folder, orders["variable"]) if process > 0 else CANNOT_RUN
     while others := processes_with(orders["variable"]):
         for other in others:
             kill(other, signal.SIGKILL)
         signal.sigtimedwait(WAKE, 0.01)
-    write_durably(folder / "exit", str(NOT_FOUND if process == -1 else code))
+    write_durably(f"{folder}/exit", str(NOT_FOUND if process == -1 else code))
     poke(orders["poke"])
 
 
