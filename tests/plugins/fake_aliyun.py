@@ -3,8 +3,8 @@
 It is no emulator of the vendor: its answers follow the models of the official SDK and the public
 documentation. It checks signatures and clocks, answers a repeated ClientToken with its first
 answer, lists page by page, lets resources take time, and deletes nothing that others need. `/fault`
-makes calls fail, `/clock` sets its time, and `/requests` tells the parameters of all calls. It
-boots no machine; tests put ssh hosts of their own in the place of machines.
+makes calls fail, `/clock` sets its time, `/currency` that of its prices, and `/requests` tells the
+parameters of all calls. It boots no machine; tests put ssh hosts of their own in their place.
 
 Run it with a port: `python fake_aliyun.py 8080`.
 """
@@ -113,6 +113,9 @@ class FakeAliyunHandler(BaseHTTPRequestHandler):
                 self.reply(200, {})
             elif path == "/clock":
                 self.server.region.release_until(value["now"])
+                self.reply(200, {})
+            elif path == "/currency":
+                self.server.region.currency = value["currency"]
                 self.reply(200, {})
             elif path == "/requests":
                 self.reply(200, self.server.requests)

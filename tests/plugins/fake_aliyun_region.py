@@ -55,6 +55,7 @@ class Region:
     def __init__(self) -> None:
         self._items: dict[str, dict[str, Item]] = {kind: {} for _, kind, _ in LISTS.values()}
         self._numbers = itertools.count(1)
+        self.currency = "USD"
 
     def answer(self, action: str, parameters: Parameters) -> Any:
         if action in LISTS:
@@ -113,7 +114,7 @@ class Region:
     def describe_price(self, parameters: Parameters) -> Any:
         price = TYPES[parameters["InstanceType"]][4]
         share = 0.3 if parameters["SpotStrategy"] != "NoSpot" else 1.0
-        return {"PriceInfo": {"Price": {"Currency": "USD", "TradePrice": price * share}}}
+        return {"PriceInfo": {"Price": {"Currency": self.currency, "TradePrice": price * share}}}
 
     def create_security_group(self, parameters: Parameters) -> Any:
         self._find("Vpc", parameters["VpcId"])

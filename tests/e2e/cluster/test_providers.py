@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import math
+import re
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -268,6 +269,29 @@ def test_offers_have_prices_and_say_where_they_come_from(site: CloudSite) -> Non
     assert "Price" in offer.price_source
     assert site.provider().offers("no such thing") == []
     assert any("ubuntu" in name for _, name in site.provider().images("ubuntu"))
+
+
+def test_prices_that_are_not_known_are_explained(
+    site: CloudSite, ledger: ResourceLedger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if site.name == "aws":
+        monkeypatch.setenv("AWS_ENDPOINT_URL_PRICING", "http://127.0.0.1:9")
+        reason = "prices are not known.*check the network"
+    else:
+        steer(site.environment["ALIYUN_ENDPOINT"], "currency", currency="CNY")
+        reason = "costs 0.8 CNY an hour; set ALIYUN_YUAN_PER_DOLLAR"
+    notices: list[str] = []
+    site.provider().up(site.request("unpriced", num_machines=1), ledger, notices.append)
+    assert re.search(f"the cost is not counted: .*{reason}", notices[0])
+    offers = site.provider().offers(site.instance_type)
+    assert {offer.price for offer in offers} == {None}
+    site.provider().down("unpriced", ledger, ignore)
+    if site.name == "aliyun":
+        monkeypatch.setenv("ALIYUN_YUAN_PER_DOLLAR", "8")
+        (offer,) = site.provider().offers(site.instance_type)
+        assert offer.price == pytest.approx(0.1)
+        assert "at 8 yuan a dollar" in offer.price_source
+        steer(site.environment["ALIYUN_ENDPOINT"], "currency", currency="USD")
 
 
 def test_an_own_network_is_used_and_kept(site: CloudSite, ledger: ResourceLedger) -> None:
