@@ -15,7 +15,19 @@ from typing import Annotated, Any
 
 import typer
 
-from slipstream.cli import ask, bench, checkpoints, cluster, doctor, explain, lab, run, serve, tour
+from slipstream.cli import (
+    ask,
+    bench,
+    checkpoints,
+    cluster,
+    doctor,
+    explain,
+    lab,
+    queue,
+    run,
+    serve,
+    tour,
+)
 from slipstream.cli import compile as compile_command
 from slipstream.cli import forecast as forecast_command
 from slipstream.cli.groups import CommandGroup, CommandLine
@@ -39,6 +51,7 @@ ORDER = (
     "forecast",
     "run",
     "cluster",
+    "queue",
     "explain",
     "checkpoints",
     "compile",
@@ -91,6 +104,7 @@ def start(
 
 run.add_to(app)
 cluster.add_to(app)
+queue.add_to(app)
 explain.add_to(app)
 doctor.add_to(app)
 checkpoints.add_to(app)

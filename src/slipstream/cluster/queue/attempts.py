@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 from slipstream.cluster.queue.fairness import decayed
 from slipstream.cluster.queue.rows import allocation_fields, allocation_of, read_state
 from slipstream.cluster.queue.scheduler import QueuePlan, plan
-from slipstream.cluster.queue.shapes import Allocation, QueuePolicy, gpu_units
+from slipstream.cluster.queue.shapes import Allocation, HostShare, QueuePolicy, gpu_units
 from slipstream.cluster.queue.store import (
     AttemptRow,
     JobRow,
@@ -104,7 +104,7 @@ class Attempts:
             attempt.started_at = now
             if job.state == "starting":
                 job.state = "running"
-            hosts = ", ".join(_host_in_words(share) for share in attempt.allocation)
+            hosts = ", ".join(_host_in_words(share) for share in allocation_of(attempt.allocation))
             note(session, job.number, now, "start", f"runs on {hosts}")
 
     def ended(self, token: str, exit_code: int | None, now: float) -> None:
@@ -201,6 +201,6 @@ def _attempt(row: AttemptRow, job: JobRow) -> Attempt:
     )
 
 
-def _host_in_words(share: dict[str, object]) -> str:
-    numbers = [str(number) for number, _ in share["gpus"]]  # pyright: ignore
-    return f"{share['machine']}, GPU {', '.join(numbers)}" if numbers else str(share["machine"])
+def _host_in_words(share: HostShare) -> str:
+    numbers = ", ".join(str(number) for number, _ in share.gpus)
+    return f"{share.machine}, GPU {numbers}" if numbers else share.machine

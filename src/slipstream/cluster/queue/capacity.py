@@ -102,6 +102,10 @@ class FreeCapacity:
             free.take(allocation)
         return free
 
+    def host(self, name: str) -> FreeHost:
+        """Return the free resources of one machine."""
+        return self._hosts[name]
+
     def take(self, allocation: Allocation) -> None:
         """Take the resources of an allocation."""
         self._add(allocation, -1)

@@ -39,6 +39,11 @@ def fifo_path(home: Path) -> Path:
     return queue_folder(home) / "wake"
 
 
+def output_path(home: Path, token: str) -> Path:
+    """Return the file with the output of a start of a job on this host."""
+    return queue_folder(home) / "starts" / token / "output"
+
+
 def process_runner(home: Path) -> ProcessRunner:
     """Return the runner for jobs on this host."""
     return ProcessRunner(queue_folder(home) / "starts", fifo_path(home))

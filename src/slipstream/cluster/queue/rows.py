@@ -52,8 +52,13 @@ def machine_of(row: MachineRow) -> QueueMachine:
 
 def quota_of(row: QuotaRow) -> Quota:
     """Return the quota of a row."""
-    limits = {"max_gpus": row.max_gpus, "max_jobs": row.max_jobs, "weight": row.weight}
-    return Quota(kind=row.kind, name=row.name, **limits)  # pyright: ignore[reportArgumentType]
+    return Quota(
+        kind=row.kind,
+        name=row.name,
+        max_gpus=row.max_gpus,
+        max_jobs=row.max_jobs,
+        weight=row.weight,
+    )
 
 
 def read_state(session: Session, now: float, policy: QueuePolicy) -> QueueState:

@@ -1,0 +1,160 @@
+"""`slipstream queue`: the daemon and the commands of docs/queue.md, as a user types them."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+
+import pytest
+from cli import in_process, usage_error
+
+LIMIT_SECONDS = 60.0
+MACHINE = "machines --add a --gpus 2 --gpu H100 --gpu-memory 80GiB --cpus 8 --memory 64GiB"
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    """A folder for the queue, which is the working directory, too."""
+    monkeypatch.setenv("SLIPSTREAM_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "home"
+
+
+def queue(*words):
+    """Run a command with --json, and return what it prints."""
+    done = in_process("queue", *" ".join(words).split(), "--json")
+    assert done.code == 0, done
+    return json.loads(done.stdout)
+
+
+def submit(*words, program=("true",)):
+    """Submit a job; return its number."""
+    done = in_process("queue", "submit", *" ".join(words).split(), "--json", *program)
+    assert done.code == 0, done
+    return json.loads(done.stdout)["job"]
+
+
+@contextmanager
+def daemon():
+    """Run `slipstream queue serve`, and end it as systemd would."""
+    command = [sys.executable, "-m", "slipstream.cli", "queue", "serve"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    assert "serving the queue" in process.stderr.readline()
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.communicate(timeout=LIMIT_SECONDS)
+
+
+def wait_for(number, state):
+    """Wait until a job has a state, and return it."""
+    deadline = time.monotonic() + LIMIT_SECONDS
+    while (job := queue(f"show {number}"))["state"] != state:
+        assert time.monotonic() < deadline, job
+        time.sleep(0.05)
+    return job
+
+
+@pytest.mark.multiprocess
+@pytest.mark.slow("queue")
+def test_jobs_of_the_page_run_and_a_killed_daemon_is_continued(home, tmp_path):
+    queue(MACHINE)
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import os, pathlib, sys, time\n"
+        "print(os.environ['CUDA_VISIBLE_DEVICES'], sys.argv[1:], flush=True)\n"
+        "while not pathlib.Path('go').exists(): time.sleep(0.02)\n"
+    )
+    first = submit("--gpus 2", program=("train.py", "--lr", "0.1"))
+    with daemon() as process:
+        assert wait_for(first, "running")["allocation"][0]["machine"] == "a"
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    share = submit("--gpus 1 --gpu-memory 20GiB --time 2h", program=("train.py",))
+    waiting = queue(f"show {share}")
+    assert waiting["message"].startswith("waits for 1 free GPUs with 20 GiB; 0 are free; starts")
+    (tmp_path / "go").touch()
+    with daemon() as process:
+        done = wait_for(first, "succeeded")
+        wait_for(share, "succeeded")
+    assert process.returncode == 128 + signal.SIGTERM
+    with open(done["output"]) as file:
+        assert file.read() == "0,1 ['--lr', '0.1']\n"
+    assert [event["kind"] for event in queue(f"events {first}")] == ["submit", "start", "end"]
+
+
+def test_jobs_are_listed_held_released_and_cancelled(home):
+    queue(MACHINE)
+    numbers = [submit("--gpus 1"), submit("--gpus 1 --hold --priority 3")]
+    assert [(job["number"], job["state"]) for job in queue("ls")] == [(1, "waiting"), (2, "held")]
+    assert queue("release 2") == [{"job": 2, "state": "waiting"}]
+    assert queue("top 1") == {"job": 1, "priority": 4}
+    assert queue("hold 1") == [{"job": 1, "state": "held"}]
+    assert queue("cancel", *map(str, numbers)) == [
+        {"job": 1, "state": "cancelled"},
+        {"job": 2, "state": "cancelled"},
+    ]
+    assert queue("ls") == []
+    assert len(queue("ls --all")) == 2
+    shown = in_process("queue", "ls", "--all").stdout
+    assert "cancelled" in shown
+    assert "1 GPU, 1 CPU" in shown
+
+
+def test_without_a_daemon_a_command_says_so(home):
+    done = in_process("queue", "submit", "true")
+    assert "no daemon serves the queue; start it with: slipstream queue serve" in done.stderr
+
+
+def test_a_job_that_fits_no_machine_is_told_at_once(home):
+    queue(MACHINE)
+    done = in_process("queue", "submit", "--gpus", "3", "true")
+    assert "job 1 never starts: 0 of 1 machines have 3 GPUs, 1 CPU" in done.stderr
+
+
+def test_machines_and_quotas(home):
+    queue(MACHINE)
+    queue("machines --close a")
+    assert [machine["is_open"] for machine in queue("machines")] == [False]
+    queue("machines --open a")
+    table = in_process("queue", "machines").stdout
+    assert "2 H100" in table
+    assert "80 80 GiB" in table
+    queue("quota ann --max-gpus 4")
+    found = queue("quota vision --team --max-gpus 16 --max-jobs 10")["quotas"]
+    assert [(one["kind"], one["name"], one["max_gpus"]) for one in found] == [
+        ("user", "ann", 4.0),
+        ("team", "vision", 16.0),
+    ]
+    assert "ann" in in_process("queue", "quota").stdout
+    queue("machines --remove a")
+    assert queue("machines") == []
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("submit --accelerator fpga true", "--accelerator is 'fpga'; allowed: NAME=N"),
+        ("submit --env NOT_SET_HERE true", "--env is 'NOT_SET_HERE'; allowed: NAME=VALUE"),
+        ("submit --gpu-memory many true", "the --gpu-memory is 'many'"),
+        ("submit --min-hosts 2 --max-hosts 1 true", "asks for 2 to 1 hosts"),
+        ("show 7", "there is no job 7; the queue has had no job"),
+        ("machines --add a --remove b", "allowed: one of --add, --close, --open and --remove"),
+        ("machines --add a --gpus 1", "the GPUs of machine a have no memory"),
+    ],
+)
+def test_wrong_usage(home, words, message):
+    assert message in usage_error("queue", *words.split())
+
+
+def test_variables_of_a_job_are_in_no_output(home):
+    os.environ.pop("SECRET_OF_TEST", None)
+    submit("--env SECRET_OF_TEST=hidden")
+    for command in ("ls", "show 1", "events"):
+        for json_option in ([], ["--json"]):
+            assert "hidden" not in in_process("queue", *command.split(), *json_option).stdout
