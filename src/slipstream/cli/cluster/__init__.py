@@ -32,7 +32,11 @@ def add_to(app: CommandLine) -> None:
 
 
 def _add_commands(app: typer.Typer) -> None:
-    from slipstream.cli.cluster import hosts, runs
+    from slipstream.cli.cluster import hosts, look, machines, mount, runs, spending
 
     runs.add_to(app)
     hosts.add_to(app)
+    look.add_to(app)
+    machines.add_to(app)
+    mount.add_to(app)
+    spending.add_to(app)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 import typer
 
 from slipstream.cli.output import remark
-from slipstream.cluster.control.estimate import Estimate
 from slipstream.errors import UsageError
+
+if TYPE_CHECKING:
+    from slipstream.cluster.control.estimate import Estimate
 
 
 def confirm_cost(estimate: Estimate) -> bool:

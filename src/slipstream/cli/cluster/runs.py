@@ -16,6 +16,7 @@ from slipstream.cli.output import emit, remark
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from slipstream.cluster.control.machine_group import MachineGroup
     from slipstream.cluster.control.session import RunSession
     from slipstream.cluster.records import RunRecord
 
@@ -39,10 +40,14 @@ def list_runs(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """List the runs that go on, the newest first."""
+    """List the runs that go on, the newest first, and the groups of machines."""
     from rich.table import Table
 
-    records = [run for run in open_session().log.all() if everything or not run.has_ended][::-1]
+    from slipstream.cli.cluster.group_view import listed_groups
+    from slipstream.cluster.records import ResourceLedger
+
+    session = open_session()
+    records = [run for run in session.log.all() if everything or not run.has_ended][::-1]
     table = Table("run", "engine", "state", "started", "took", "hosts", "why")
     for run in records:
         hosts = run.spec["hosts"]
@@ -59,12 +64,20 @@ def list_runs(
             run.message,
         )
     shown: list[Any] = [table] if records else ["no run goes on; --all lists those that have ended"]
-    emit([_entry(run) for run in records], shown, as_json=as_json)
+    groups, group_tables = listed_groups(session.home, ResourceLedger(session.store))
+    emit([*map(_entry, records), *groups], [*shown, *group_tables], as_json=as_json)
 
 
 def status(name: Name, as_json: AsJson = False) -> None:
-    """Show the state of a run, its stages and its hosts."""
+    """Show the state of a run, its stages and its hosts, or the machines of a group."""
     session = open_session()
+    group = open_group(session, name)
+    if group is not None:
+        from slipstream.cli.cluster.group_view import show_group
+
+        entry, shown = show_group(group)
+        emit(entry, shown, as_json=as_json)
+        return
     run = session.log.find(name)
     stages = [event.facts for event in session.log.events(run.number) if event.kind == "stage"]
     emit({**_entry(run), "stages": stages}, _status(run, stages), as_json=as_json)
@@ -121,11 +134,16 @@ def events(name: Name, as_json: AsJson = False) -> None:
 
 
 def down(
-    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Names of runs.")],
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Names of runs or groups.")],
 ) -> None:
-    """End runs, and give back everything that they use."""
+    """End runs and groups of machines, and give back everything that they use."""
     session = open_session()
     for name in names:
+        group = open_group(session, name)
+        if group is not None:
+            group.down(remark)
+            remark(f"the machines of {name} are given back", style="")
+            continue
         run = session.log.find(name)
         if run.has_ended:
             remark(f"{run.name} has ended already: {run.state}")
@@ -169,6 +187,16 @@ def open_session() -> RunSession:
     from slipstream.settings import home_folder
 
     return RunSession(home_folder())
+
+
+def open_group(session: RunSession, name: str) -> MachineGroup | None:
+    """Return the group of machines of a name, or None if there is none."""
+    from slipstream.cluster.control.group_record import GroupFolder
+    from slipstream.cluster.control.group_session import GroupSession
+
+    if GroupFolder(session.home, name).read() is None:
+        return None
+    return GroupSession(session.home).open(name)
 
 
 def _chosen(entries: Iterator[dict[str, Any]], rank: int | None) -> Iterator[dict[str, Any]]:

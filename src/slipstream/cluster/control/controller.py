@@ -21,6 +21,7 @@ READ_SECONDS = 1.0
 QUIET_SECONDS = 5.0
 UNREACHABLE_SECONDS = 20.0
 REPLACE_SECONDS = 5.0
+REPLACE_AGAIN_SECONDS = 20.0
 MAX_HEADS = 5
 CANCELLED_CODE = 130
 
@@ -206,16 +207,19 @@ class Controller:
         if is_there:
             self._gone.pop(name, None)
         else:
-            self._gone[name] = time.monotonic()
+            self._gone[name] = time.monotonic() + REPLACE_SECONDS
 
     def _replace_lost(self) -> None:
-        """Replace the hosts that have been gone for a while; each is tried once."""
+        """Replace the hosts that have been gone for a while, again and again until one comes."""
         now = time.monotonic()
-        lost = [name for name, since in self._gone.items() if now - since >= REPLACE_SECONDS]
-        if lost and self._result is None:
-            for name in lost:
-                del self._gone[name]
-            self._engine.replace_hosts(self._plan, lost, self._stages)
+        lost = [name for name, due in self._gone.items() if now >= due]
+        if not lost or self._result is not None:
+            return
+        added = self._engine.replace_hosts(self._plan, lost, self._stages)
+        for name in lost[: len(added)]:
+            self._gone.pop(name, None)
+        for name in lost[len(added) :]:
+            self._gone[name] = time.monotonic() + REPLACE_AGAIN_SECONDS
 
     # ---- the end ----
 

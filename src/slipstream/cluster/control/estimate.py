@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from slipstream.cluster.providers.protocol import MachineOffer
 from slipstream.errors import UsageError
+
+if TYPE_CHECKING:
+    from slipstream.cluster.providers.protocol import MachineOffer
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -255,9 +255,9 @@ class SshEngine:
     def replace_hosts(
         self, plan: RunPlan, lost: Sequence[str], progress: RunProgress
     ) -> Sequence[str]:
-        """Take spare hosts into the run; lost hosts become spare ones."""
+        """Take spare hosts into the run, or lost ones that are there again."""
         spares = [name for name in read_layout(plan).spares if name not in lost]
-        return self._take_in(plan, lost, spares[: len(lost)], progress)
+        return self._take_in(plan, lost, [*spares, *lost], progress)
 
     def add_hosts(
         self, plan: RunPlan, lost: Sequence[str], new: Sequence[str], progress: RunProgress
@@ -279,19 +279,26 @@ class SshEngine:
         return self._take_in(plan, lost, new, progress)
 
     def _take_in(
-        self, plan: RunPlan, lost: Sequence[str], chosen: Sequence[str], progress: RunProgress
+        self, plan: RunPlan, lost: Sequence[str], candidates: Sequence[str], progress: RunProgress
     ) -> list[str]:
-        layout = read_layout(plan)
-        unreachable = self._start_on(plan, layout, chosen, with_head=False)
-        added = [name for name in chosen if name not in unreachable]
-        for name in added:
+        """Start host daemons on the first candidates that can be used, one for each lost host."""
+        added: list[str] = []
+        for name in candidates:
+            layout = read_layout(plan)
+            if len(added) == len(lost):
+                break
+            try:
+                if self._start_on(plan, layout, [name], with_head=False):
+                    continue
+            except CommandFailedError:  # it is new, and has no files of the run
+                continue
+            gone = lost[len(added)]
             progress.note(f"{name} takes the place of a lost host")
-        gone = list(lost)[: len(added)]
-        layout.hosts = [name for name in layout.hosts if name not in (*gone, *added)] + added
-        layout.spares = [name for name in layout.spares if name not in added] + [
-            name for name in gone if name not in added
-        ]
-        write_layout(plan, layout)
+            added.append(name)
+            layout.hosts = [kept for kept in layout.hosts if kept not in (gone, name)] + [name]
+            spares = [kept for kept in layout.spares if kept not in (gone, name)]
+            layout.spares = spares + ([gone] if gone != name else [])
+            write_layout(plan, layout)
         return added
 
     def release(self, plan: RunPlan) -> None:
