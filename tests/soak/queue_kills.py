@@ -31,13 +31,13 @@ from pathlib import Path
 
 from slipstream.cluster.queue import (
     JobQueue,
+    JobSubmission,
     MachinePool,
     QueueDaemon,
     QueueGpu,
     QueueMachine,
     QueueStore,
     ResourceRequest,
-    Submission,
 )
 from slipstream.cluster.queue.capacity import FreeCapacity
 from slipstream.cluster.queue.daemon import fifo_path, process_runner
@@ -80,7 +80,7 @@ class Queue:
         checkpoint = self.home / f"checkpoint-{number}"
         arguments = (JOB, number, length, self.log, checkpoint)
         command = (sys.executable, "-I", "-S", *map(str, arguments))
-        submission = Submission(command=command, cwd="/", request=request, **others)
+        submission = JobSubmission(command=command, cwd="/", request=request, **others)
         if self.jobs.submit(submission) != number:
             raise QueueKillError("the numbers of jobs are not consecutive")
         self.lengths[number], self.requests[number] = length, request

@@ -14,7 +14,7 @@ import typer
 from slipstream.cli.options import AsJson
 from slipstream.cli.output import emit, remark
 from slipstream.cli.queue.opening import opened_queue, wake_daemon
-from slipstream.cluster.queue import JobQueue, ResourceRequest, Submission
+from slipstream.cluster.queue import JobQueue, JobSubmission, ResourceRequest
 from slipstream.errors import UsageError
 from slipstream.units import MIB, parse_bytes, parse_duration
 
@@ -134,7 +134,7 @@ def submit(
         min_hosts=min_hosts,
         max_hosts=max_hosts or min_hosts,
     )
-    submission = Submission(
+    submission = JobSubmission(
         command=_command(program),
         cwd=str(Path.cwd()),
         request=request,

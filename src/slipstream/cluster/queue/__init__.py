@@ -3,7 +3,7 @@
 from slipstream.cluster.queue.daemon import QueueDaemon as QueueDaemon
 from slipstream.cluster.queue.jobs import JobQueue as JobQueue
 from slipstream.cluster.queue.jobs import JobRecord as JobRecord
-from slipstream.cluster.queue.jobs import Submission as Submission
+from slipstream.cluster.queue.jobs import JobSubmission as JobSubmission
 from slipstream.cluster.queue.pool import MachinePool as MachinePool
 from slipstream.cluster.queue.runner import QueueRunner as QueueRunner
 from slipstream.cluster.queue.shapes import QueueGpu as QueueGpu

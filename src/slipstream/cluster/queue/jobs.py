@@ -30,7 +30,7 @@ from slipstream.errors import UsageError
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Submission:
+class JobSubmission:
     """A job that a user gives to the queue.
 
     Args:
@@ -139,7 +139,7 @@ class JobQueue:
         self._store = store
         self._policy = policy or QueuePolicy()
 
-    def submit(self, submission: Submission) -> int:
+    def submit(self, submission: JobSubmission) -> int:
         """Add a job and return its number.
 
         Args:
@@ -287,7 +287,7 @@ _COPIED = (
 )
 
 
-def _check(submission: Submission) -> None:
+def _check(submission: JobSubmission) -> None:
     request = submission.request
     counts = (request.gpus, request.gpu_memory_mib, request.cpus, request.memory_mib)
     if not submission.command or not submission.command[0]:

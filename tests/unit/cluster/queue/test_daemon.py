@@ -10,13 +10,13 @@ import pytest
 
 from slipstream.cluster.queue import (
     JobQueue,
+    JobSubmission,
     MachinePool,
     QueueDaemon,
     QueueGpu,
     QueueMachine,
     QueueStore,
     ResourceRequest,
-    Submission,
     shim,
 )
 from slipstream.cluster.queue.attempts import Attempt
@@ -78,7 +78,7 @@ class Client:
         """Submit a shell script, and wake the daemon."""
         request = ResourceRequest(gpus=gpus, gpu_memory_mib=share)
         fields = {"command": ("sh", "-c", script), "cwd": str(self.home), "request": request}
-        number = self.jobs.submit(Submission(**{**fields, **others}))
+        number = self.jobs.submit(JobSubmission(**{**fields, **others}))
         shim.poke(str(fifo_path(self.home)))
         return number
 

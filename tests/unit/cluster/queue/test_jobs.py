@@ -5,12 +5,12 @@ from sqlalchemy.exc import IntegrityError
 
 from slipstream.cluster.queue import (
     JobQueue,
+    JobSubmission,
     MachinePool,
     QueueGpu,
     QueueMachine,
     QueueStore,
     ResourceRequest,
-    Submission,
 )
 from slipstream.cluster.queue.attempts import Attempts
 from slipstream.cluster.queue.shapes import QueuePolicy, Quota
@@ -33,7 +33,9 @@ class Queue:
     def submit(self, gpus=1, **others):
         """Submit a job and return its number."""
         request = ResourceRequest(gpus=gpus)
-        return self.jobs.submit(Submission(command=("true",), cwd="/", request=request, **others))
+        return self.jobs.submit(
+            JobSubmission(command=("true",), cwd="/", request=request, **others)
+        )
 
     def start(self):
         """Start what can start, and return the tokens by job."""
@@ -219,7 +221,7 @@ def test_the_database_allows_one_attempt_of_a_job_at_a_time(queue):
 )
 def test_a_wrong_submission_is_refused(queue, changes, message):
     with pytest.raises(UsageError, match=message):
-        queue.jobs.submit(Submission(**{"command": ("true",), "cwd": "/", **changes}))
+        queue.jobs.submit(JobSubmission(**{"command": ("true",), "cwd": "/", **changes}))
 
 
 def test_unknown_jobs(queue):
