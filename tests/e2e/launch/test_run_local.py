@@ -163,7 +163,9 @@ def test_a_killed_launcher_leaves_nobody_behind(run: Run, wait_until: Wait) -> N
 def test_a_killed_agent_takes_its_ranks_along_and_is_reported(run: Run, wait_until: Wait) -> None:
     launch = run("-n", "2", "act.py", "wait")
     launch.wait_for("[0] waiting", "[1] waiting")
-    (agent,) = (pid for pid in launch.descendants() if b"slipstream.cluster.launch.agent" in command(pid))
+    (agent,) = (
+        pid for pid in launch.descendants() if b"slipstream.cluster.launch.agent" in command(pid)
+    )
     os.kill(agent, signal.SIGKILL)
     assert launch.finish() == 1
     assert "the connection to its agent was lost (killed by SIGKILL)" in launch.errors

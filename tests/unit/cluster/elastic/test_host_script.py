@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from slipstream.cluster.launch import Host
 from slipstream.cluster.elastic import host_script
 from slipstream.cluster.elastic.host_script import HostScript
+from slipstream.cluster.launch import Host
 from slipstream.errors import UsageError
 
 A2, B1 = Host(name="a", slots=2, login="me@a"), Host(name="b", slots=1, login="b")
