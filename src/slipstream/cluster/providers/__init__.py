@@ -4,7 +4,6 @@ from slipstream.cluster.providers.boot import extension_command as extension_com
 from slipstream.cluster.providers.choice import cloud_provider as cloud_provider
 from slipstream.cluster.providers.gc import GcReport as GcReport
 from slipstream.cluster.providers.gc import collect as collect
-from slipstream.cluster.providers.gc import places as places
 from slipstream.cluster.providers.pace import BusyError as BusyError
 from slipstream.cluster.providers.pace import Pace as Pace
 from slipstream.cluster.providers.protocol import ClusterMachine as ClusterMachine

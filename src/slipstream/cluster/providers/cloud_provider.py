@@ -117,9 +117,12 @@ class CloudProvider:
             UsageError: the cluster has no such machine.
         """
         machines = self._cloud.machines
-        tokens = {found.token for found in machines.listed(cluster) if found.name == name}
-        if not tokens:
-            names = ", ".join(sorted(found.name for found in machines.listed(cluster))) or "none"
+        listed = machines.listed(cluster)
+        tokens = {found.token for found in listed if found.name == name}
+        entries = [entry for entry in ledger.resources(cluster) if entry.name == name]
+        # A machine that the provider took away is in the ledger only.
+        if not tokens and not any(entry.kind == MACHINE for entry in entries):
+            names = ", ".join(sorted(found.name for found in listed)) or "none"
             raise UsageError(f"{cluster} has no machine {name!r}; its machines: {names}")
 
         def is_gone() -> bool:
@@ -129,8 +132,8 @@ class CloudProvider:
             return not remaining
 
         self._pace.until(is_gone, f"{name} has ended")
-        for entry in ledger.resources(cluster):
-            if entry.token in tokens:
+        for entry in entries:
+            if entry.kind == MACHINE:
                 ledger.released(entry.token)
 
     def down(self, cluster: str, ledger: ResourceLedger, notice: Notice) -> None:

@@ -7,7 +7,9 @@ part yet, and goes on from there.
 
 from __future__ import annotations
 
+import re
 import secrets
+import time
 from collections.abc import Iterator, Sequence
 
 from slipstream.cluster.providers.cloud import (
@@ -25,10 +27,12 @@ from slipstream.cluster.providers.cloud import (
 from slipstream.cluster.providers.pace import Pace
 from slipstream.cluster.providers.protocol import ClusterMachine, ClusterRequest, Found, Notice
 from slipstream.cluster.records import Resource, ResourceLedger
-from slipstream.errors import QuotaError
+from slipstream.errors import QuotaError, UsageError
 
 # Calls that create machines, for one cluster: a spot machine may end while another one starts.
 MAX_LAUNCHES = 10
+
+_NAME = re.compile(r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?")
 
 
 class Creation:
@@ -56,6 +60,7 @@ class Creation:
             UsageError: the cloud refuses the request for good.
             QuotaError: the cloud has no such machine left, or a quota is used up.
         """
+        _check(request)
         plan = self._cloud.plan(request)
         if plan.price_per_hour is None:
             self._notice(f"the cost is not counted: {plan.price_source}")
@@ -187,6 +192,22 @@ class Creation:
         self._intend(token, found.cluster, found.kind, found.name, price)
         self._ledger.created(token, found.external_id)
         return found.external_id
+
+
+def _check(request: ClusterRequest) -> None:
+    """Refuse a request that no cloud can fulfil."""
+    if not _NAME.fullmatch(request.name):
+        raise UsageError(
+            f"{request.name!r} is no name for a cluster; choose one of up to 40 lower-case letters,"
+            " digits and hyphens, which begins with a letter"
+        )
+    if request.num_machines < 1:
+        raise UsageError(f"{request.num_machines} machines are asked for; ask for 1 or more")
+    if request.deadline_at <= time.time():
+        raise UsageError(
+            f"the deadline of {request.name} has passed"
+            f" {time.time() - request.deadline_at:.0f} s ago; set a later one"
+        )
 
 
 def _new_token(cluster: str, kind: str) -> str:

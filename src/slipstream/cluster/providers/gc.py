@@ -63,12 +63,6 @@ def collect(
     return report
 
 
-def places(ledger: ResourceLedger) -> list[tuple[str, str]]:
-    """Return the providers and regions of all entries of a ledger, to be searched by `collect`."""
-    entries = ledger.resources(all_states=True)
-    return sorted({(entry.provider, entry.region) for entry in entries})
-
-
 def _collect_region(
     provider: Provider, ledger: ResourceLedger, now: float, report: GcReport, pace: Pace
 ) -> None:

@@ -22,7 +22,8 @@ class ClusterRequest:
     """The cluster to create, or to complete if parts of it exist.
 
     Args:
-        name: Name of the cluster: lower-case letters, digits and hyphens, 1 to 40 characters.
+        name: Name of the cluster: lower-case letters, digits and hyphens, 1 to 40 characters; it
+            begins with a letter.
         num_machines: Number of machines, 1 or more.
         instance_type: Provider's name of the type of machine.
         public_key: Public ssh key of the run, in OpenSSH's format.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from memory_cloud import MemoryCloud
@@ -13,7 +14,7 @@ from slipstream.cluster.providers import ClusterRequest, Pace
 from slipstream.cluster.providers.cloud_provider import CloudProvider
 from slipstream.cluster.providers.creation import MAX_LAUNCHES
 from slipstream.cluster.records import ResourceLedger, Store
-from slipstream.errors import QuotaError
+from slipstream.errors import QuotaError, UsageError
 
 PACE = Pace(poll_seconds=0.0, settle_seconds=0.0, limit_seconds=5.0)
 PATIENT = replace(PACE, settle_seconds=5.0)
@@ -133,6 +134,37 @@ def test_an_unknown_price_is_told(ledger: ResourceLedger) -> None:
     notices: list[str] = []
     CloudProvider(MemoryCloud(price=None), PACE).up(REQUEST, ledger, notices.append)
     assert notices[0] == "the cost is not counted: the price list is closed"
+
+
+def test_a_machine_that_was_taken_away_is_ended_in_the_ledger(ledger: ResourceLedger) -> None:
+    cloud = MemoryCloud()
+    provider = CloudProvider(cloud, PACE)
+    provider.up(REQUEST, ledger, ignore)
+    (taken,) = [item for item in cloud.machines.listed() if item.name == "task1.demo"]
+    cloud.machines.delete(taken)
+    provider.end_machine("demo", "task1.demo", ledger)
+    names = [entry.name for entry in ledger.resources("demo") if entry.kind == "machine"]
+    assert names == ["task0.demo", "task2.demo"]
+    with pytest.raises(UsageError, match=r"no machine 'task1\.demo'.*task0\.demo, task2\.demo"):
+        provider.end_machine("demo", "task1.demo", ledger)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"name": "Demo"}, "'Demo' is no name"),
+        ({"name": "a" * 41}, "up to 40"),
+        ({"name": "demo-"}, "no name"),
+        ({"num_machines": 0}, "0 machines"),
+        ({"deadline_at": 1.0}, "has passed"),
+    ],
+)
+def test_requests_that_no_cloud_can_fulfil_are_refused(
+    ledger: ResourceLedger, changes: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(UsageError, match=reason):
+        CloudProvider(MemoryCloud(), PACE).up(replace(REQUEST, **changes), ledger, ignore)
+    assert ledger.resources(all_states=True) == []
 
 
 def test_fewer_machines_leave_the_others_alone(ledger: ResourceLedger) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from slipstream.cluster.providers import BusyError, Found, GcReport, Pace, collect, places
+from slipstream.cluster.providers import BusyError, Found, GcReport, Pace, collect
 from slipstream.cluster.providers.gc import GRACE_SECONDS
 from slipstream.cluster.records import ResourceLedger, Store
 from slipstream.errors import ConfigError, SlipstreamError
@@ -119,7 +119,6 @@ def test_what_the_ledger_has_released_goes_after_a_while(ledger: ResourceLedger)
 
 def test_entries_of_what_is_gone_are_closed(ledger: ResourceLedger) -> None:
     enter(ledger, MACHINE)
-    assert places(ledger) == [("memory", "here")]
     report = run(MemoryProvider(), ledger)
     assert [entry.token for entry in report.closed] == [MACHINE.token]
     assert ledger.resources() == []

@@ -16,8 +16,8 @@ from slipstream.cluster.providers.protocol import ClusterRequest, MachineOffer
 from slipstream.errors import UsageError
 
 SOURCE = "Alibaba Cloud's DescribePrice, with the system disk"
-# Each price is a call, so a list of more types has no prices.
-MAX_PRICED = 20
+# Each price is a call, so only so many of the smallest types have prices.
+MAX_PRICED = 40
 _UBUNTU = re.compile(r"ubuntu_(\d\d)_04_")
 _ARCHITECTURES = {"X86": "x86_64", "ARM": "arm64"}
 _TYPES_PER_PAGE = 100
@@ -62,8 +62,11 @@ class AliyunCatalogue:
             for item in self._types()
             if pattern.lower() in f"{item['InstanceTypeId']} {item.get('GPUSpec', '')}".lower()
         ]
-        is_priced = len(chosen) <= MAX_PRICED
-        offers = [self._offer(item, is_priced=is_priced) for item in chosen]
+        chosen.sort(key=lambda item: (int(item.get("GPUAmount", 0)), item["CpuCoreCount"]))
+        offers = [
+            self._offer(item, is_priced=position < MAX_PRICED)
+            for position, item in enumerate(chosen)
+        ]
         return sorted(offers, key=lambda offer: (offer.price is None, offer.price or 0.0))
 
     def images(self, pattern: str) -> list[tuple[str, str]]:
