@@ -91,6 +91,10 @@ class MachineGroup:
             hours=max(request.deadline_at - time.time(), 0.0) / 3600.0,
         )
 
+    def keep_estimate(self, estimate: Estimate) -> None:
+        """Keep the largest cost, which the record has from the creation on."""
+        self.record = replace(self.record, most=estimate.most)
+
     # ---- life ----
 
     def up(self, listener: StageListener) -> Sequence[ClusterMachine]:
@@ -156,7 +160,10 @@ class MachineGroup:
             deadline_at: Time in seconds since 1970 at which the machines end themselves.
         """
         self._provider.extend(self.name, deadline_at)
-        command = extension_command(deadline_at)
+        # A machine whose user is root may have no sudo.
+        command = (
+            f'command -v sudo > /dev/null || sudo() {{ "$@"; }}; {extension_command(deadline_at)}'
+        )
         self.on_all(lambda host: host.run(command, what="setting the deadline"))
         request = replace(self.record.request, deadline_at=deadline_at)
         self.record = replace(self.record, request=request)
