@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any, TextIO
 
+from slipstream.cli.cluster.stage_line import StageLine
 from slipstream.cluster.launch.display import TerminalDisplay
 from slipstream.cluster.launch.labels import Labels
 from slipstream.cluster.launch.launcher import AlsoFailed, Failure
@@ -24,19 +25,27 @@ class TerminalView:
         self._out = out
         self._err = err
         self._display = self._make_display(Labels([]))
+        self._stages = StageLine(err)
 
-    def stage(self, name: str, host: str, seconds: float | None) -> None:
+    def stage_begins(self, name: str, host: str, expected_seconds: float | None) -> None:
+        """Show a stage on the last line of a terminal."""
+        self._stages.begin(name, host, expected_seconds)
+
+    def stage_ends(self, name: str, host: str, seconds: float) -> None:
         """Show how long a stage took."""
-        if seconds is not None:
-            where = f" on {host}" if host else ""
-            self._display.note(f"{name}{where}: {seconds:.1f} s")
+        self._stages.end(name, host)
+        where = f" on {host}" if host else ""
+        self.note(f"{name}{where}: {seconds:.1f} s")
 
     def note(self, text: str) -> None:
         """Show a remark."""
+        self._stages.hide()
         self._display.note(text)
+        self._stages.show()
 
     def entry(self, entry: Mapping[str, Any]) -> None:
         """Show an entry of the journal."""
+        self._stages.hide()
         number = entry.get("slot", entry.get("rank"))
         match entry.get("event"):
             case "line":
@@ -77,8 +86,13 @@ class TerminalView:
 class JsonView:
     """A view for programs: one JSON object per line on stdout."""
 
-    def stage(self, name: str, host: str, seconds: float | None) -> None:
-        """Print a stage, when it begins and when it has ended."""
+    def stage_begins(self, name: str, host: str, expected_seconds: float | None) -> None:
+        """Print that a stage has begun."""
+        fields = {"name": name, "host": host, "seconds": None, "expected": expected_seconds}
+        self.entry({"event": "stage", **fields})
+
+    def stage_ends(self, name: str, host: str, seconds: float) -> None:
+        """Print how long a stage took."""
         self.entry({"event": "stage", "name": name, "host": host, "seconds": seconds})
 
     def note(self, text: str) -> None:

@@ -29,8 +29,11 @@ CANCELLED_CODE = 130
 class RunView(Protocol):
     """The interface of what shows a run to a person or a program."""
 
-    def stage(self, name: str, host: str, seconds: float | None) -> None:
-        """Receive that a stage has begun (None), or that it took some seconds."""
+    def stage_begins(self, name: str, host: str, expected_seconds: float | None) -> None:
+        """Receive that a stage has begun, and the time that it usually takes."""
+
+    def stage_ends(self, name: str, host: str, seconds: float) -> None:
+        """Receive the time that a stage took in seconds."""
 
     def entry(self, entry: Mapping[str, Any]) -> None:
         """Receive an entry of the journal."""

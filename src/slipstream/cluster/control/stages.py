@@ -13,8 +13,11 @@ from slipstream.cluster.records import RunLog
 class StageListener(Protocol):
     """The interface of a listener for stages and remarks."""
 
-    def stage(self, name: str, host: str, seconds: float | None) -> None:
-        """Receive that a stage has begun (None), or that it took some seconds."""
+    def stage_begins(self, name: str, host: str, expected_seconds: float | None) -> None:
+        """Receive that a stage has begun, and the time that it usually takes."""
+
+    def stage_ends(self, name: str, host: str, seconds: float) -> None:
+        """Receive the time that a stage took in seconds."""
 
     def note(self, text: str) -> None:
         """Receive a remark."""
@@ -33,6 +36,7 @@ class RunStages:
         self._log = log
         self._number = number
         self._listener = listener
+        self._expected = log.stage_seconds()
 
     @contextmanager
     def stage(self, name: str, host: str = "") -> Generator[None]:
@@ -42,11 +46,11 @@ class RunStages:
             name: Name of the stage, such as "files".
             host: Name of the host (default "": all hosts).
         """
-        self._listener.stage(name, host, None)
+        self._listener.stage_begins(name, host, self._expected.get(name))
         began_at = time.monotonic()
         yield
         seconds = round(time.monotonic() - began_at, 3)
-        self._listener.stage(name, host, seconds)
+        self._listener.stage_ends(name, host, seconds)
         where = f" on {host}" if host else ""
         facts = {"stage": name, "host": host, "seconds": seconds}
         self._log.note(self._number, "stage", f"{name}{where} took {seconds:g} s", facts)

@@ -30,6 +30,9 @@ class LocalEngine:
 
     name = "local"
 
+    def __init__(self) -> None:
+        self._head: subprocess.Popen[bytes] | None = None
+
     def check(self, plan: RunPlan) -> None:
         """Refuse several hosts, and software that only other hosts get."""
         if plan.spec.hosts.max > 1:
@@ -81,7 +84,7 @@ class LocalEngine:
         )
         placement.write(plan.folder)
         with outside("local start"), (plan.folder / "head.log").open("ab") as log:
-            head = subprocess.Popen(
+            self._head = subprocess.Popen(
                 [sys.executable, "-m", "slipstream.cluster.head", str(plan.folder)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -90,7 +93,7 @@ class LocalEngine:
                 env=absolute_module_path(os.environ),
                 start_new_session=True,
             )
-        while not self._holds_lock(plan) and head.poll() is None:
+        while not self._holds_lock(plan) and self._head.poll() is None:
             time.sleep(LOOK_SECONDS)
 
     def read_journal(self, plan: RunPlan, position: str, seconds: float) -> JournalPart:
@@ -131,6 +134,8 @@ class LocalEngine:
         self.cancel(plan)
         while self._holds_lock(plan):
             time.sleep(LOOK_SECONDS)
+        if self._head is not None:
+            self._head.wait()
         (plan.folder / FILE_NAME).unlink(missing_ok=True)
 
     def restart_head(self, plan: RunPlan, *, host_is_lost: bool) -> None:

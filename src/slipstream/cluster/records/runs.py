@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 from sqlalchemy import select
@@ -13,6 +14,8 @@ from sqlalchemy.orm import Session
 from slipstream.cluster.records.states import END_STATES
 from slipstream.cluster.records.store import EventRow, RunRow, Store
 from slipstream.errors import UsageError
+
+NUM_STAGES = 200  # stages of which the median time is taken: those of some tens of runs
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -191,6 +194,20 @@ class RunLog:
         """Write an event of a run; the text and the values contain no secret."""
         with self._store.transaction() as session:
             _add_event(session, number, kind, text, facts or {})
+
+    def stage_seconds(self) -> dict[str, float]:
+        """Return the median time in seconds of each stage of the newest runs."""
+        query = (
+            select(EventRow.facts)
+            .where(EventRow.kind == "stage")
+            .order_by(EventRow.number.desc())
+            .limit(NUM_STAGES)
+        )
+        times: dict[str, list[float]] = {}
+        with self._store.transaction() as session:
+            for facts in session.scalars(query):
+                times.setdefault(facts["stage"], []).append(facts["seconds"])
+        return {name: median(seconds) for name, seconds in times.items()}
 
     def events(self, number: int) -> list[RunEvent]:
         """Return the events of a run in order."""
