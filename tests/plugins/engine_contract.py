@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ PYTHON = Path(sys.executable)
 SLIPSTREAM = PYTHON.with_name("slipstream")
 SIGKILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
 RUN_SECONDS = 120.0
+NUM_CLIENTS = 2  # that run at the same time, each with another run
 NO_RESTART = ("--set", "retry.max_restarts=0")
 PROGRAM = "acts.py"
 # Prints lines for so many steps, and ends with the exit code of the attempt.
@@ -46,6 +48,7 @@ class Site:
         broken: Fields with which the engine cannot be reached, or refuses.
         refusal: Words of the message then.
         environ: Variables of the client.
+        num_kills: Number of outside calls at which clients are killed at most.
     """
 
     desk: Host
@@ -54,6 +57,7 @@ class Site:
     broken: Mapping[str, Any]
     refusal: str
     environ: Mapping[str, str] = field(default_factory=dict[str, str])
+    num_kills: int = 100
 
     def write_job(self, name: str, command: str | Sequence[str], **fields: Any) -> str:
         """Write a job file with the program of the contract; return its path."""
@@ -165,28 +169,35 @@ class EngineContract:
         assert site.state("broken") == "failed"
 
     @pytest.mark.slow("kill of a client")
-    def test_a_client_may_be_killed_at_every_outside_call(self, site: Site) -> None:
-        with ThreadPoolExecutor(2) as pool:
-            counts = list(pool.map(lambda moment: kill_at_all(site, moment), ("before", "after")))
-        assert min(counts) >= 1, counts
+    @pytest.mark.parametrize("moment", ["before", "after"])
+    def test_a_client_may_be_killed_at_every_outside_call(self, site: Site, moment: str) -> None:
+        assert site.slipstream("cluster", "ls").returncode == 0
+        stops = (f"{moment}:{number}" for number in range(site.num_kills))
+        num_kills = 0
+        with ThreadPoolExecutor(NUM_CLIENTS) as pool:
+            while batch := list(islice(stops, NUM_CLIENTS)):
+                were_killed = list(pool.map(lambda stop: kill_and_follow(site, stop), batch))
+                num_kills += sum(were_killed)
+                if not all(were_killed):
+                    break
+        assert num_kills >= 1
         site.assert_clean()
 
 
-def kill_at_all(site: Site, moment: str) -> int:
-    """Kill clients before or after their first outside call, their second and so on.
+def kill_and_follow(site: Site, stop: str) -> bool:
+    """Kill a client before or after an outside call, and let another client end the run.
 
-    Each time, another client ends the run. Returns the number of calls.
+    Returns whether the first client made so many calls.
     """
-    for number in range(100):
-        name = f"{moment}-{number}"
-        job = site.write_job(name, f"{PROGRAM} 0 0", hosts=1)
-        done = site.slipstream("run", job, stop=f"{moment}:{number}")
-        if done.returncode == 0:
-            return number
-        assert done.returncode in SIGKILLED, done.stderr
-        done = site.slipstream("run", job)
-        assert done.returncode == 0, (name, done.stderr)
-        logs = site.slipstream("cluster", "logs", name)
-        assert logs.stdout.count("rank 0 attempt 0\n") == 1, (name, logs.stdout)
-        assert site.state(name) == "succeeded"
-    raise AssertionError("a client makes more than 100 outside calls")
+    name = stop.replace(":", "-")
+    job = site.write_job(name, f"{PROGRAM} 0 0", hosts=1)
+    done = site.slipstream("run", job, stop=stop)
+    if done.returncode == 0:
+        return False
+    assert done.returncode in SIGKILLED, done.stderr
+    done = site.slipstream("run", job)
+    assert done.returncode == 0, (name, done.stderr)
+    logs = site.slipstream("cluster", "logs", name)
+    assert logs.stdout.count("rank 0 attempt 0\n") == 1, (name, logs.stdout)
+    assert site.state(name) == "succeeded"
+    return True

@@ -36,6 +36,10 @@ def make_engine(spec: JobSpec, store: Store) -> RunEngine:
             from slipstream.cluster.engines.kubernetes import KubernetesEngine
 
             return KubernetesEngine()
+        case "ray":
+            from slipstream.cluster.engines.ray import RayEngine
+
+            return RayEngine(spec.ray.address)
         case "aws" | "aliyun":
             from slipstream.cluster.engines.cloud import CloudEngine
 

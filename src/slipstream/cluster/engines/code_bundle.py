@@ -1,13 +1,36 @@
-"""The code of a job as one compressed archive, for engines that copy no folders."""
+"""The code of a job as a few small files, for engines that copy no folders."""
 
 from __future__ import annotations
 
 import fnmatch
 import gzip
 import io
+import json
 import tarfile
 from collections.abc import Sequence
 from pathlib import Path
+
+from slipstream.cluster.control.plan import RunPlan
+from slipstream.cluster.head.bundle import ARCHIVE, SOURCES
+
+
+def bundle_files(plan: RunPlan) -> dict[str, bytes]:
+    """Return the files that `unpack_code` makes the code of a run of, by their names.
+
+    Args:
+        plan: Run, whose data have URLs.
+    """
+    spec = plan.spec
+    sources = {
+        "git": spec.code.git,
+        "commit": spec.code.commit,
+        "data": [[item.source, item.path] for item in spec.data],
+        "setup": spec.software.setup,
+    }
+    files = {SOURCES: json.dumps(sources).encode()}
+    if not spec.code.git:
+        files[ARCHIVE] = bundle_code(plan.code_folder, spec.code.exclude)
+    return files
 
 
 def bundle_code(folder: Path, exclude: Sequence[str]) -> bytes:

@@ -21,7 +21,7 @@ from slipstream.cluster.engines.remarks import (
     end_entry,
     mark_cancelled,
 )
-from slipstream.cluster.head.in_pod import CODE
+from slipstream.cluster.head.bundle import CODE
 from slipstream.cluster.spec import JobSpec
 from slipstream.errors import PeerError, QuotaError, UsageError
 

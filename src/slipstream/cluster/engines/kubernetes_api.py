@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 from collections.abc import Mapping
 from typing import Any, cast
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, urlencode
 
+from slipstream.cluster.engines.http_exchange import exchange
 from slipstream.cluster.engines.kubernetes_access import KubernetesAccess
 from slipstream.cluster.outside import outside
 from slipstream.errors import (
@@ -98,11 +98,20 @@ class KubernetesApi:
         allowed: tuple[int, ...] = (MISSING, CONFLICT),
     ) -> tuple[int, str]:
         """Return the status and the text of an answer; raise the error of any other status."""
-        server = urlsplit(self._access.server)
+        headers = {"Accept": "application/json, */*", "Content-Type": "application/json"}
+        if self._access.token:
+            headers["Authorization"] = f"Bearer {self._access.token}"
         with outside(f"kubernetes {method} {kind}"):
             try:
-                status, text = self._exchange(method, server.netloc, server.path + path, body)
-            except (OSError, http.client.HTTPException) as error:
+                status, text = exchange(
+                    method,
+                    self._access.server + path,
+                    body.encode(),
+                    headers,
+                    seconds=CALL_SECONDS,
+                    tls=self._access.tls,
+                )
+            except OSError as error:
                 raise PeerError(
                     f"the API server of Kubernetes at {self._access.server} cannot be reached:"
                     f" {error}; `kubectl get pods` must work"
@@ -110,23 +119,6 @@ class KubernetesApi:
         if status < 300 or status in allowed:
             return status, text
         raise _error(f"{method} of a {kind}", status, text)
-
-    def _exchange(self, method: str, address: str, path: str, body: str) -> tuple[int, str]:
-        if self._access.tls is None:
-            connection = http.client.HTTPConnection(address, timeout=CALL_SECONDS)
-        else:
-            connection = http.client.HTTPSConnection(
-                address, timeout=CALL_SECONDS, context=self._access.tls
-            )
-        headers = {"Accept": "application/json, */*", "Content-Type": "application/json"}
-        if self._access.token:
-            headers["Authorization"] = f"Bearer {self._access.token}"
-        try:
-            connection.request(method, path, body or None, headers)
-            response = connection.getresponse()
-            return response.status, response.read().decode(errors="replace")
-        finally:
-            connection.close()
 
 
 def _error(call: str, status: int, text: str) -> SlipstreamError:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import base64
-import json
 import time
 from typing import Any
 
 from slipstream.cluster.control.plan import RunPlan
-from slipstream.cluster.engines.code_bundle import bundle_code
-from slipstream.cluster.head.in_pod import BUNDLE, CODE, FAILED_CODE, SOURCES
+from slipstream.cluster.engines.code_bundle import bundle_files
+from slipstream.cluster.head.bundle import CODE
+from slipstream.cluster.head.in_pod import FAILED_CODE
 from slipstream.cluster.head.placement import FILE_NAME
 from slipstream.errors import UsageError
 
@@ -143,15 +143,7 @@ def _secret(plan: RunPlan) -> dict[str, Any]:
         heads=(f"{names[0]}.{service}",),
         head_port=HEAD_PORT,
     )
-    sources = {
-        "git": spec.code.git,
-        "commit": spec.code.commit,
-        "data": [[item.source, item.path] for item in spec.data],
-        "setup": spec.software.setup,
-    }
-    files = {FILE_NAME: placement.as_text().encode(), SOURCES: json.dumps(sources).encode()}
-    if not spec.code.git:
-        files[BUNDLE] = bundle_code(plan.code_folder, spec.code.exclude)
+    files = {FILE_NAME: placement.as_text().encode(), **bundle_files(plan)}
     size = sum(map(len, files.values()))
     if size > MAX_SECRET_BYTES:
         raise UsageError(

@@ -26,7 +26,7 @@ def with_head_here(placement: RunPlacement, hosts: tuple[str, ...]) -> RunPlacem
     """Return a placement whose head is on this host, at a port that is free now.
 
     Args:
-        placement: RunPlacement of the run.
+        placement: Placement of the run.
         hosts: Names of the hosts, of which the first one gets rank 0.
     """
     listed = subprocess.run(["hostname", "-I"], capture_output=True, text=True, check=False)
@@ -38,7 +38,7 @@ def run_lent_head(placement: RunPlacement, folder: Path, journal: Journal) -> in
     """Run the head; return the exit code of the job, or TAKEN_CODE if the hosts are taken away.
 
     Args:
-        placement: RunPlacement of the run, which names this host as the head's.
+        placement: Placement of the run, which names this host as the head's.
         folder: Folder of the run on this host.
         journal: Journal of the run, which is closed at the end.
     """

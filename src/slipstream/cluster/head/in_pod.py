@@ -7,24 +7,17 @@ pod.
 
 from __future__ import annotations
 
-import io
-import json
 import os
 import subprocess
 import sys
-import tarfile
 from pathlib import Path
-from typing import Any
 
 from slipstream.cluster.head.allocation import run_lent_head
-from slipstream.cluster.head.fetch import fetch
+from slipstream.cluster.head.bundle import CODE, unpack_code
 from slipstream.cluster.head.journal import Journal
 from slipstream.cluster.head.placement import ENDED, FILE_NAME, parse_placement
-from slipstream.errors import ConfigError, SlipstreamError
+from slipstream.errors import SlipstreamError
 
-BUNDLE = "code.tar.gz"
-SOURCES = "sources.json"
-CODE = "code"
 FAILED_CODE = 3
 DAEMON_END_SECONDS = 10.0
 
@@ -40,7 +33,8 @@ def run_in_pod(secret: Path, work: Path, index: int) -> int:
     placement = parse_placement((secret / FILE_NAME).read_text())
     placement.write(work)
     try:
-        _bring_code(secret, work / CODE)
+        files = {path.name: path.read_bytes() for path in secret.iterdir() if path.is_file()}
+        unpack_code(files, work / CODE)
     except SlipstreamError as error:
         return _fail(str(error), index)
     command = ["-m", "slipstream.cluster.head.daemon", str(work), placement.hosts[index]]
@@ -62,31 +56,6 @@ def _fail(reason: str, index: int) -> int:
         Journal(None).state("failed", reason, exit_code=1)
     print(reason, file=sys.stderr)
     return FAILED_CODE
-
-
-def _bring_code(secret: Path, code: Path) -> None:
-    code.mkdir(exist_ok=True)
-    sources: dict[str, Any] = json.loads((secret / SOURCES).read_text())
-    if sources["git"]:
-        _run(["git", "init", "-q"], code)
-        _run(["git", "fetch", "-q", "--depth", "1", sources["git"], sources["commit"]], code)
-        _run(["git", "checkout", "-q", "FETCH_HEAD"], code)
-    else:
-        with tarfile.open(fileobj=io.BytesIO((secret / BUNDLE).read_bytes())) as archive:
-            archive.extractall(code)  # the client of this run has made it
-    for source, path in sources["data"]:
-        fetch(source, code / path)
-    if sources["setup"]:
-        _run(["sh", "-e", "-c", sources["setup"]], code)
-
-
-def _run(argv: list[str], folder: Path) -> None:
-    done = subprocess.run(
-        argv, cwd=folder, stdout=sys.stderr, stderr=subprocess.PIPE, text=True, check=False
-    )
-    if done.returncode != 0:
-        said = "; ".join(done.stderr.strip().splitlines()[-3:])
-        raise ConfigError(f"{argv[0]} failed in the pod: {said}")
 
 
 def main() -> None:

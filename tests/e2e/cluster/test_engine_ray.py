@@ -1,0 +1,70 @@
+"""The engine of Ray keeps the contract of engines, on a real Ray with three nodes."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cluster_hosts import open_hosts
+from engine_contract import PROGRAM, SLIPSTREAM, EngineContract, Site
+from ray_cluster import JOB_PORT, VARIABLES, RayCluster, start_ray
+from waiting import wait_until
+
+pytestmark = [
+    pytest.mark.netns,
+    pytest.mark.launcher("unshare", "nsenter", "setpriv"),
+    pytest.mark.multiprocess,
+]
+
+END_SECONDS = 200.0
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayCluster]:
+    """Yield a Ray with three nodes."""
+    with open_hosts(tmp_path_factory.mktemp("hosts")) as hosts:
+        yield start_ray(hosts)
+
+
+@pytest.fixture(scope="module")
+def site(cluster: RayCluster) -> Site:
+    """Return the nodes of Ray."""
+    address = f"http://{cluster.nodes[0].name}:{JOB_PORT}"
+    return Site(
+        desk=cluster.hosts.desk,
+        hosts=cluster.nodes,
+        fields={"on": "ray", "hosts": 2, "ray": {"address": address}},
+        broken={"ray": {"address": "http://nowhere:8265"}},
+        refusal="the job server of Ray at http://nowhere:8265 cannot be reached",
+        environ=VARIABLES,
+        num_kills=5,
+    )
+
+
+class TestRay(EngineContract):
+    """The engine of Ray."""
+
+
+@pytest.mark.slow("node of Ray without power")
+def test_a_node_without_power_is_replaced(cluster: RayCluster, site: Site, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    retry = {"host_wait": 60, "backoff": [0.1, 0.1]}
+    job = site.write_job("dark", f"{PROGRAM} 300 0", hosts=2, retry=retry)
+    client = site.start("run", job, log=log)
+    wait_until(lambda: "rank 1 step 3\n" in log.read_text(), END_SECONDS)
+    # The node of the driver is not the one to lose: Ray's own head is there.
+    used = [node for node in cluster.nodes[1:] if f"[{node.name}:" in log.read_text()]
+    used[0].kill()
+    assert client.process.wait(END_SECONDS) == 0, log.read_text()
+    assert log.read_text().count("rank 0 step 299\n") == 1
+    cluster.recover()
+    site.assert_clean()
+
+
+@pytest.mark.slow("refusal by Ray")
+def test_a_wrong_token_is_named(site: Site) -> None:
+    job = site.write_job("strange", f"{PROGRAM} 0 0")
+    environ = {**site.environ, "RAY_AUTH_TOKEN": "0" * 64}
+    done = site.desk.run(SLIPSTREAM, "run", job, environ=environ)
+    assert done.returncode != 0
+    assert "Ray refuses the token" in done.stderr
+    assert "set RAY_AUTH_TOKEN" in done.stderr
