@@ -23,7 +23,7 @@ def aliyun_server() -> Iterator[str]:
     """Start the fake; yield its address."""
     port = find_free_port_pair()
     url = f"http://127.0.0.1:{port}"
-    with subprocess.Popen([sys.executable, FAKE, str(port)]) as server:
+    with subprocess.Popen([sys.executable, FAKE, str(port), "127.0.0.1"]) as server:
         try:
             wait_until(lambda: _answers(url))
             yield url

@@ -6,7 +6,8 @@ answer, lists page by page, lets resources take time, and deletes nothing that o
 makes calls fail, `/clock` sets its time, `/currency` that of its prices, and `/requests` tells the
 parameters of all calls. It boots no machine; tests put ssh hosts of their own in their place.
 
-Run it with a port: `python fake_aliyun.py 8080`.
+`/machines` lists the machines for those hosts, and `/end` takes one away. Run it with a port and
+an address: `python fake_aliyun.py 8080 127.0.0.1`.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ class FakeAliyun(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, port: int) -> None:
-        super().__init__(("127.0.0.1", port), FakeAliyunHandler)
+    def __init__(self, port: int, address: str) -> None:
+        super().__init__((address, port), FakeAliyunHandler)
         self.lock = threading.Lock()
         self.region = Region()
         self.faults: dict[str, list[str]] = {}
@@ -117,6 +118,11 @@ class FakeAliyunHandler(BaseHTTPRequestHandler):
             elif path == "/currency":
                 self.server.region.currency = value["currency"]
                 self.reply(200, {})
+            elif path == "/machines":
+                self.reply(200, self.server.region.machines())
+            elif path == "/end":
+                self.server.region.end(value["external_id"])
+                self.reply(200, {})
             elif path == "/requests":
                 self.reply(200, self.server.requests)
             else:
@@ -135,5 +141,5 @@ class FakeAliyunHandler(BaseHTTPRequestHandler):
 
 
 if __name__ == "__main__":
-    with FakeAliyun(int(sys.argv[1])) as fake:
+    with FakeAliyun(int(sys.argv[1]), sys.argv[2]) as fake:
         fake.serve_forever()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import itertools
 import json
 import re
@@ -71,6 +72,26 @@ class Region:
             if _seconds(item["AutoReleaseTime"]) <= now:
                 self._remove_instance(external_id)
 
+    def machines(self) -> list[Item]:
+        """Return what a host needs that stands in for a machine."""
+        keys = self._items["KeyPair"]
+        return [
+            {
+                "external_id": external_id,
+                "is_on": item["Status"] in ("Pending", "Starting", "Running"),
+                "address": item["PublicIpAddress"]["IpAddress"][0],
+                "inner_address": item["VpcAttributes"]["PrivateIpAddress"]["IpAddress"][0],
+                "key": keys.get(item["KeyPairName"], {}).get("PublicKeyBody", ""),
+                "script": base64.b64decode(item["UserData"]).decode(),
+            }
+            for external_id, item in self._items["Instance"].items()
+        ]
+
+    def end(self, external_id: str) -> None:
+        """Take a machine away, as ECS does with spot machines."""
+        if external_id in self._items["Instance"]:
+            self._remove_instance(external_id)
+
     # ECS
 
     def describe_instance_types(self, parameters: Parameters) -> Any:
@@ -134,7 +155,11 @@ class Region:
         name = parameters["KeyPairName"]
         if name in self._items["KeyPair"]:
             raise RefusalError("KeyPair.AlreadyExist", "the key pair exists")
-        self._items["KeyPair"][name] = {"KeyPairName": name, **_tags(parameters, is_ecs=True)}
+        self._items["KeyPair"][name] = {
+            "KeyPairName": name,
+            "PublicKeyBody": parameters["PublicKeyBody"],
+            **_tags(parameters, is_ecs=True),
+        }
         return {"KeyPairName": name}
 
     def delete_key_pairs(self, parameters: Parameters) -> None:

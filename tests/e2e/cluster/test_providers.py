@@ -108,6 +108,29 @@ def test_a_lost_machine_is_replaced_under_its_name(site: CloudSite, ledger: Reso
     site.provider().down("lost", ledger, ignore)
 
 
+def test_a_spot_machine_that_the_cloud_takes_away_is_replaced(
+    site: CloudSite, ledger: ResourceLedger
+) -> None:
+    request = site.request("taken", is_spot=True)
+    before = site.provider().up(request, ledger, ignore)
+    take_away(site, before[0].external_id)
+    after = site.provider().up(request, ledger, ignore)
+    assert [machine.name for machine in after] == ["task0.taken", "task1.taken"]
+    assert after[0].external_id != before[0].external_id
+    assert after[1] == before[1]
+    open_entries = [entry for entry in ledger.resources("taken") if entry.kind == "machine"]
+    assert {entry.external_id for entry in open_entries} == {item.external_id for item in after}
+    site.provider().down("taken", ledger, ignore)
+
+
+def take_away(site: CloudSite, external_id: str) -> None:
+    """End a machine from outside, as a cloud does."""
+    if site.name == "aws":
+        cast(Any, boto3).client("ec2").terminate_instances(InstanceIds=[external_id])
+    else:
+        steer(site.environment["ALIYUN_ENDPOINT"], "end", external_id=external_id)
+
+
 def test_machines_stop_and_start(site: CloudSite, ledger: ResourceLedger) -> None:
     site.provider().up(site.request("pause"), ledger, ignore)
     site.provider().stop("pause")
