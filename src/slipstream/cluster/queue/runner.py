@@ -80,7 +80,7 @@ class ProcessRunner:
             "token": attempt.token,
             "command": attempt.command,
             "cwd": attempt.cwd,
-            "environ": {**os.environ, **attempt.environ, **self._part(attempt).as_environment()},
+            "environ": {**os.environ, **attempt.environ, **self._told(attempt)},
             "variable": _variable(attempt.token),
             "poke": str(self._fifo),
         }
@@ -126,6 +126,16 @@ class ProcessRunner:
     def output_file(self, token: str) -> Path:
         """Return the file with the output of a job."""
         return self._folder / token / "output"
+
+    def _told(self, attempt: Attempt) -> dict[str, str]:
+        """Return the variables that tell a job what it may use, and make frameworks keep to it."""
+        variables = self._part(attempt).as_environment()
+        share = attempt.allocation[0]
+        if attempt.shares_gpus and share.gpus:
+            fraction = f"{share.gpu_units / len(share.gpus):.4f}"
+            variables["PYTORCH_ALLOC_CONF"] = f"per_process_memory_fraction:{fraction}"
+            variables["XLA_PYTHON_CLIENT_MEM_FRACTION"] = fraction
+        return variables
 
     def _part(self, attempt: Attempt) -> QueuePart:
         share = attempt.allocation[0]

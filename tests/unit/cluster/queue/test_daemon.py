@@ -108,7 +108,7 @@ def attempt(token="1-1-x", script="true", share=0):
         command=("sh", "-c", script),
         cwd="/",
         environ={"COLOUR": "red"},
-        allocation=(HostShare(machine="a", gpus=gpus),),
+        allocation=(HostShare(machine="a", gpus=gpus, gpu_units=2 * (share or 81920) / 81920),),
         shares_gpus=bool(share),
         grace_seconds=30.0,
     )
@@ -140,6 +140,8 @@ def test_a_job_gets_its_share_and_variables(home):
         "SLIPSTREAM_QUEUE_JOB=1",
         "SLIPSTREAM_QUEUE_HOSTS=a",
         "COLOUR=red",
+        "PYTORCH_ALLOC_CONF=per_process_memory_fraction:0.0250",
+        "XLA_PYTHON_CLIENT_MEM_FRACTION=0.0250",
     } <= set(found)
 
 
