@@ -32,7 +32,8 @@ _PROBE_SECONDS = 0.5  # time between two probes of a replica
 _SUSPECT_SECONDS = 1.5
 _LOST_SECONDS = 4.0
 _DRAIN_PERIOD = 0.1  # seconds between two looks at a replica that has open requests
-_REFUSALS = 3  # probes in a row that find no listener before a replica is lost
+_AGAIN_SECONDS = 0.05  # time until a probe that follows one without an answer
+_MOST_REFUSED = 3  # probes in a row that find no listener before a replica is lost
 _RETRY_SECONDS = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)  # pauses after starts that fail
 _ACTIVE = (ReplicaState.STARTING, ReplicaState.READY, ReplicaState.SUSPECT)
 _PROBE = b"GET /v2/health/ready HTTP/1.1\r\nhost: replica\r\n\r\n"
@@ -82,11 +83,17 @@ class Fleet:
         self._numbers = itertools.count(1)
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._changed = asyncio.Event()
+        self._is_closing = False
 
     @property
     def replicas(self) -> list[ReplicaServer]:
         """All replicas that have not ended."""
         return self._dispatcher.replicas
+
+    def generations(self) -> set[int]:
+        """Return the numbers of the generations that replicas serve or may serve."""
+        numbers = {self.generation.number, *(each.generation for each in self.replicas)}
+        return numbers if self._good is None else numbers | {self._good.number}
 
     def count(self, *states: ReplicaState) -> int:
         """Return the number of replicas in some states."""
@@ -104,8 +111,8 @@ class Fleet:
         self.change()
 
     async def run(self) -> None:
-        """Keep as many replicas as `target` says, until the task is cancelled."""
-        while True:
+        """Keep as many replicas as `target` says, until `close` is called."""
+        while not self._is_closing:
             self._adjust()
             self._changed.clear()
             with contextlib.suppress(asyncio.TimeoutError):
@@ -113,6 +120,7 @@ class Fleet:
 
     async def close(self) -> None:
         """End all replicas."""
+        self._is_closing = True
         tasks = list(self._tasks.values())
         for replica in self.replicas:
             replica.state = ReplicaState.DRAINING
@@ -144,7 +152,16 @@ class Fleet:
         name = f"replica-{next(self._numbers)}"
         replica = ReplicaServer(name, self.generation.number, time.monotonic())
         self.replicas.append(replica)
-        self._tasks[name] = asyncio.create_task(self._live(replica, self.generation))
+        self._tasks[name] = task = asyncio.create_task(self._live(replica, self.generation))
+        task.add_done_callback(lambda _: self._forget(replica))
+
+    def _forget(self, replica: ReplicaServer) -> None:
+        """Drop a replica from all lists, also if its task was cancelled before it began."""
+        replica.disconnect()
+        self._tasks.pop(replica.name, None)
+        if replica in self.replicas:
+            self.replicas.remove(replica)
+        self.change()
 
     def _drain(self, replica: ReplicaServer) -> None:
         was_starting = replica.state is ReplicaState.STARTING
@@ -171,7 +188,6 @@ class Fleet:
                 await self._starter.stop(replica.name, self._limits.drain_seconds)
             else:
                 await self._starter.lose(replica.name)
-            del self._tasks[replica.name]
 
     async def _launch(self, replica: ReplicaServer, generation: Generation) -> None:
         address = await asyncio.wait_for(
@@ -207,43 +223,55 @@ class Fleet:
 
     async def _watch(self, replica: ReplicaServer) -> None:
         """Probe a replica until it is drained; raise ReplicaLostError if it is lost before."""
-        refusals = 0
+        probes = _Probes()
         while replica.state is not ReplicaState.DRAINING:
-            refusals = await self._look(replica, refusals)
+            await self._look(replica, probes)
+            pause = _PROBE_SECONDS if probes.are_good else _AGAIN_SECONDS
             with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(
-                    replica.suspected.wait(), _PROBE_SECONDS if not refusals else 0.05
-                )
+                await asyncio.wait_for(replica.suspected.wait(), pause)
             replica.suspected.clear()
         begin = time.monotonic()
         while replica.open and time.monotonic() - begin < self._limits.drain_seconds:
-            refusals = await self._look(replica, refusals)
+            await self._look(replica, probes)
             await asyncio.sleep(_DRAIN_PERIOD)
 
-    async def _look(self, replica: ReplicaServer, refusals: int) -> int:
-        """Probe a replica once; return the number of probes in a row that found no listener."""
+    async def _look(self, replica: ReplicaServer, probes: _Probes) -> None:
+        """Probe a replica once; raise ReplicaLostError if it is lost."""
         pool = replica.pool
         try:
             await _probe(pool, _SUSPECT_SECONDS)
         except (AnswerLateError, ReplicaSilentError):
-            refusals = 0
+            probes.refused, probes.late = 0, probes.late + 1
         except ReplicaLostError:
-            refusals += 1
+            probes.refused, probes.late = probes.refused + 1, 0
         else:
+            probes.refused = probes.late = 0
             if replica.state is ReplicaState.SUSPECT:
                 replica.state = ReplicaState.READY
                 self._dispatcher.wake()
-            return 0
+            return
         silence = time.monotonic() - pool.heard
-        if refusals or silence > _SUSPECT_SECONDS:
+        if probes.refused or silence > _SUSPECT_SECONDS:
             replica.suspect()
         if replica.name not in self._starter.list():
             raise ReplicaLostError("its process has ended")
-        if refusals >= _REFUSALS:
+        if probes.refused >= _MOST_REFUSED:
             raise ReplicaLostError("it accepts no connections")
-        if silence > _LOST_SECONDS:
+        # If this process itself was stopped for a while, only the first probe afterwards is late.
+        if probes.late > 1 and silence > _LOST_SECONDS:
             raise ReplicaLostError(f"it has been silent for {silence:.1f} s")
-        return refusals
+
+
+@dataclass(slots=True)
+class _Probes:
+    """The probes in a row that found no listener, and those that got no answer in time."""
+
+    refused: int = 0
+    late: int = 0
+
+    @property
+    def are_good(self) -> bool:
+        return not (self.refused or self.late)
 
 
 async def _probe(pool: ConnectionPool, seconds: float) -> None:

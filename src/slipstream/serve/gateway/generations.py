@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -47,6 +47,7 @@ class ModelFiles:
         self._models, self._folder = tuple(models), folder
         self._taken = self._seen = self._stamps()
         self._number = 0
+        self._kept: list[int] = []
 
     def take(self) -> Generation:
         """Copy the files as they are now; blocks.
@@ -58,6 +59,7 @@ class ModelFiles:
         self._number += 1
         folder = self._folder / str(self._number)
         folder.mkdir(mode=0o700)
+        self._kept.append(self._number)
         copies: list[ModelSpec] = []
         digest = hashlib.sha256()
         for model in self._models:
@@ -69,6 +71,16 @@ class ModelFiles:
             digest.update(_digest(path))
             copies.append(replace(model, path=path))
         return Generation(self._number, folder, tuple(copies), digest.hexdigest()[:16])
+
+    def discard(self, needed: Collection[int]) -> None:
+        """Delete the copies that nobody needs any more; blocks.
+
+        Args:
+            needed: Numbers of the generations that are kept.
+        """
+        for number in [each for each in self._kept if each not in needed]:
+            shutil.rmtree(self._folder / str(number))
+            self._kept.remove(number)
 
     def have_changed(self) -> bool:
         """Return whether the files differ from the newest copy, and did so at the last call too.

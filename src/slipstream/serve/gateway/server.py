@@ -329,6 +329,7 @@ class Gateway:
     async def _watch(self, files: ModelFiles, period: float) -> None:
         while True:
             await asyncio.sleep(period)
+            await asyncio.to_thread(files.discard, self.fleet.generations())
             if await asyncio.to_thread(files.have_changed):
                 try:
                     generation = await asyncio.to_thread(files.take)

@@ -112,10 +112,12 @@ class SshStarter:
         async with place.lock:
             if generation.digest not in place.folders:
                 folder = f".slipstream/serve/{self._id}-{generation.digest}"
-                script = f"umask 077; mkdir -p {folder}; cd {folder}; pwd -P"
+                old = shlex.join(place.folders.values())  # a replica has read its file at its start
+                script = f"umask 077; rm -rf {old}; mkdir -p {folder}; cd {folder}; pwd -P"
                 said = await asyncio.to_thread(
                     place.host.run, script, what="making a folder", seconds=_CALL_SECONDS
                 )
+                place.folders.clear()
                 path = said.splitlines()[-1]
                 await asyncio.to_thread(place.host.upload, generation.folder, path)
                 place.folders[generation.digest] = path

@@ -51,6 +51,14 @@ def test_a_file_is_new_once_it_stays_as_it_is(files: ModelFiles, tmp_path: Path)
     assert not files.have_changed()
 
 
+def test_copies_that_nobody_needs_are_deleted(files: ModelFiles, tmp_path: Path) -> None:
+    for _ in range(3):
+        files.take()
+    files.discard({1, 3})
+    files.discard({3})
+    assert [path.name for path in (tmp_path / "copies").iterdir()] == ["3"]
+
+
 def test_a_file_that_is_gone_is_not_new(files: ModelFiles, tmp_path: Path) -> None:
     files.take()
     os.rename(tmp_path / "a.slip", tmp_path / "old")
