@@ -55,6 +55,10 @@ class RunStages:
         facts = {"stage": name, "host": host, "seconds": seconds}
         self._log.note(self._number, "stage", f"{name}{where} took {seconds:g} s", facts)
 
+    def fact(self, name: str, value: object) -> None:
+        """Record a value."""
+        self._log.add_facts(self._number, {name: value})
+
     def note(self, text: str) -> None:
         """Show and record a remark."""
         self._listener.note(text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from slipstream.cluster.control.estimate import Estimate
@@ -101,6 +102,7 @@ class CloudEngine:
     def _bring_up(self, plan: RunPlan, progress: RunProgress) -> None:
         machines = self._provider.up(self._request(plan), self._ledger, progress.note)
         self._machines = {machine.name: machine for machine in machines}
+        progress.fact("machines", [asdict(machine) for machine in machines])
 
     def _request(self, plan: RunPlan) -> ClusterRequest:
         spec = plan.spec

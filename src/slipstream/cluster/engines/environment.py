@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 
 from slipstream.cluster.engines.probe import HostFacts
@@ -44,37 +45,45 @@ def make_environment(host: HostWithFiles, facts: HostFacts, spec: JobSpec, base:
         CommandFailedError: pip failed.
     """
     if spec.software.environment == "existing":
-        _check_frameworks(host, spec, spec.software.python)
         return spec.software.python
     wheel = build_own_wheel(facts.python[:2], facts.machine)
     folder = f"{facts.home}/envs/{_digest(spec, base, wheel, facts)}"
     check = f"test -e {shlex.quote(folder)}/done && echo yes || true"
     if host.run(check, what="looking for the environment").strip() != "yes":
         _install(host, facts, spec, base, wheel, folder)
-    _check_frameworks(host, spec, f"{folder}/bin/python")
     return f"{folder}/bin/python"
 
 
-def _check_frameworks(host: HostWithFiles, spec: JobSpec, python: str) -> None:
+def installed_packages(host: HostWithFiles, python: str) -> dict[str, str]:
+    """Return the version of each package in an environment, by its name in lower case.
+
+    Args:
+        host: Host with the environment.
+        python: Path of its Python.
+    """
+    code = (
+        "import importlib.metadata as m, json; print(json.dumps({d.metadata['Name'].lower():"
+        " d.version for d in m.distributions()}))"
+    )
+    return json.loads(host.run(shlex.join([python, "-c", code]), what="looking at the packages"))
+
+
+def check_frameworks(spec: JobSpec, packages: Mapping[str, str], host: str) -> None:
     """Refuse an environment whose frameworks have other versions than the job wants.
+
+    Args:
+        spec: Description of the job.
+        packages: Versions of the packages by their names.
+        host: Name of the host, for the message.
 
     Raises:
         ConfigError: a framework is missing, or has another version.
     """
-    wanted = spec.software.frameworks
-    if not wanted:
-        return
-    code = (
-        "import importlib.metadata as m, json, sys; print(json.dumps({d.metadata['Name'].lower():"
-        " d.version for d in m.distributions()}))"
-    )
-    script = shlex.join([python, "-c", code])
-    present: dict[str, str] = json.loads(host.run(script, what="looking at the packages"))
-    for name, version in wanted.items():
-        has = present.get(name.lower(), "")
+    for name, version in spec.software.frameworks.items():
+        has = packages.get(name.lower(), "")
         if not (has == version or has.startswith((f"{version}.", f"{version}+"))):
             raise ConfigError(
-                f"{host.name} needs {name} {version} and has {has or 'none'} in {python}; change"
+                f"{host} needs {name} {version} and has {has or 'none'}; change"
                 " software.frameworks, or install it there"
             )
 

@@ -6,7 +6,11 @@ import shlex
 from pathlib import Path
 
 from slipstream.cluster.control.plan import RunPlan
-from slipstream.cluster.engines.environment import make_environment
+from slipstream.cluster.engines.environment import (
+    check_frameworks,
+    installed_packages,
+    make_environment,
+)
 from slipstream.cluster.engines.probe import HostFacts
 from slipstream.cluster.engines.protocol import RunProgress
 from slipstream.cluster.engines.this_host import HostWithFiles
@@ -35,6 +39,9 @@ def prepare_host(
         _bring_code(plan, host, folder)
     with progress.stage("environment", host.name):
         python = make_environment(host, facts, plan.spec, plan.base)
+        packages = installed_packages(host, python)
+        check_frameworks(plan.spec, packages, host.name)
+        progress.fact("packages", packages)
     if plan.spec.data:
         with progress.stage("data", host.name):
             _bring_data(plan, host, folder, python)

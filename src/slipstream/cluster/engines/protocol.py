@@ -38,6 +38,9 @@ class RunProgress(Protocol):
     def note(self, text: str) -> None:
         """Receive a sentence."""
 
+    def fact(self, name: str, value: object) -> None:
+        """Receive a value for the record of the run, made of texts, numbers, lists and tables."""
+
 
 class RunEngine(Protocol):
     """The interface of an engine; every method blocks."""
