@@ -1,5 +1,9 @@
 """The scaling: jobs get machines by what a sample costs, and are told why they have them."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from slipstream.cluster.queue.progress import measured_rates, report_progress
@@ -79,3 +83,10 @@ def test_reports_of_progress_are_read_by_number_of_hosts(tmp_path, monkeypatch):
     with path.open("a") as file:
         file.write('{"hosts": 4, "samp')
     assert measured_rates(path) == {1: 10.5, 2: 20.0}
+
+
+def test_a_simulated_month_costs_little_more_than_with_full_knowledge():
+    program = Path(__file__).parents[3] / "soak" / "scaling.py"
+    command = [sys.executable, str(program), "--seeds", "1"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
