@@ -70,7 +70,9 @@ class Supervisor:
         try:
             return self._run()
         except _LeftError:
-            return FinalState("cancelled", CANCELLED_CODE, "a signal came while no rank was running")
+            return FinalState(
+                "cancelled", CANCELLED_CODE, "a signal came while no rank was running"
+            )
         finally:
             for number, handler in earlier.items():
                 signal.signal(number, handler)
