@@ -1,22 +1,18 @@
-"""What people see of groups of machines: their creation as it goes on, and lists."""
+"""What people and programs see of groups of machines."""
 
 from __future__ import annotations
 
-import sys
-import time
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from slipstream.cli.output import remark, stderr_console
+from slipstream.cli.output import remark
 from slipstream.cluster.control.creation_stages import GOAL_SECONDS
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from rich.console import RenderableType
-    from rich.text import Text
 
     from slipstream.cluster.control.group_record import GroupRecord
     from slipstream.cluster.control.machine_group import MachineGroup
@@ -24,61 +20,15 @@ if TYPE_CHECKING:
     from slipstream.cluster.records import ResourceLedger
 
 
-class CreationView:
-    """A view of stages on stderr; a terminal also has the running one with its expected time.
+def remark_on_creation(count: int, seconds: float) -> None:
+    """Print how many machines are ready, and after what time.
 
     Args:
-        expected: Seconds that each stage took earlier, by its name.
+        count: Number of machines.
+        seconds: Time of their creation in seconds.
     """
-
-    def __init__(self, expected: Mapping[str, float]) -> None:
-        self._expected = expected
-        self._begun_at = self._stage_at = time.monotonic()
-        self._stage = ""
-
-    def stage(self, name: str, host: str, seconds: float | None) -> None:
-        """Show that a stage has begun, or how long it took."""
-        del host
-        if seconds is None:
-            self._stage, self._stage_at = name, time.monotonic()
-        else:
-            remark(f"{name}: {seconds:.1f} s{self._about(name)}")
-
-    def note(self, text: str) -> None:
-        """Show a remark."""
-        remark(f"{time.monotonic() - self._begun_at:6.1f} s  {text}")
-
-    def __rich__(self) -> Text:
-        """Return the line of the running stage."""
-        from rich.text import Text
-
-        now = time.monotonic()
-        stage = f"{self._stage}: {now - self._stage_at:.0f} s{self._about(self._stage)}"
-        total = f"{now - self._begun_at:.0f} s of the {GOAL_SECONDS:.0f} s that it may take"
-        return Text(f"{stage}; in all {total}")
-
-    def finish(self, count: int) -> None:
-        """Show how many machines are ready, and after what time."""
-        seconds = time.monotonic() - self._begun_at
-        remark(f"{count} machines are ready after {seconds:.1f} s", style="")
-
-    def _about(self, stage: str) -> str:
-        return f" (about {self._expected[stage]:.0f} s)" if stage in self._expected else ""
-
-
-@contextmanager
-def creation_view(group: MachineGroup, ledger: ResourceLedger) -> Generator[CreationView]:
-    """Yield a view that is alive while machines are made."""
-    from rich.live import Live
-
-    from slipstream.cluster.control.creation_stages import expected_seconds
-
-    view = CreationView(expected_seconds(ledger, group.record.provider, group.record.region))
-    if not sys.stderr.isatty():
-        yield view
-        return
-    with Live(view, console=stderr_console(), transient=True, refresh_per_second=4):
-        yield view
+    goal = f"{GOAL_SECONDS:.0f} s that it may take"
+    remark(f"{count} machines are ready after {seconds:.1f} s of the {goal}", style="")
 
 
 def machine_entry(machine: ClusterMachine) -> dict[str, Any]:

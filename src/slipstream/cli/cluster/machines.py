@@ -138,33 +138,31 @@ def up(
         network=network,
         shared_folder=shared_folder,
     )
-    session = open_groups()
-    group = session.ask(cloud_provider(on, region), request)
-    bring_up(session, group, yes=yes, as_json=as_json)
+    group = open_groups().ask(cloud_provider(on, region), request)
+    bring_up(group, yes=yes, as_json=as_json)
 
 
-def bring_up(session: GroupSession, group: MachineGroup, *, yes: bool, as_json: bool) -> None:
+def bring_up(group: MachineGroup, *, yes: bool, as_json: bool) -> None:
     """Ask for the cost of a new group, create it, and show it.
 
     Args:
-        session: Groups of the user.
         group: Group that is wanted.
         yes: Whether nobody is asked.
         as_json: Whether the machines are printed as JSON.
     """
     from slipstream.cli.cluster.cost import confirm_cost
-    from slipstream.cli.cluster.group_view import creation_view, show_group
+    from slipstream.cli.cluster.group_view import remark_on_creation
+    from slipstream.cli.cluster.view import TerminalView
 
     if not group.exists():
         estimate = group.estimate()
         group.keep_estimate(estimate)
         if not yes and not confirm_cost(estimate):
             raise UsageError("the cost was not confirmed, so nothing was created")
-    with creation_view(group, session.ledger) as view:
-        machines = group.up(view)
-    view.finish(len(machines))
-    entry, shown = show_group(group)
-    emit(entry, shown, as_json=as_json)
+    begun_at = time.monotonic()
+    machines = group.up(TerminalView())
+    remark_on_creation(len(machines), time.monotonic() - begun_at)
+    _show(group, as_json=as_json)
 
 
 def stop(name: GroupName, as_json: AsJson = False) -> None:
@@ -176,13 +174,13 @@ def stop(name: GroupName, as_json: AsJson = False) -> None:
 
 def start(name: GroupName, as_json: AsJson = False) -> None:
     """Start the machines of a group that were stopped; the deadline stays."""
-    from slipstream.cli.cluster.group_view import creation_view
+    from slipstream.cli.cluster.group_view import remark_on_creation
+    from slipstream.cli.cluster.view import TerminalView
 
-    session = open_groups()
-    group = session.open(name)
-    with creation_view(group, session.ledger) as view:
-        machines = group.start(view)
-    view.finish(len(machines))
+    group = open_groups().open(name)
+    begun_at = time.monotonic()
+    machines = group.start(TerminalView())
+    remark_on_creation(len(machines), time.monotonic() - begun_at)
     _show(group, as_json=as_json)
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from slipstream.cluster.control.creation_stages import keep_stages
+from slipstream.cluster.control.creation_stages import CreationStages
 from slipstream.cluster.control.estimate import Estimate
 from slipstream.cluster.control.group_record import (
     INNER_KEY,
@@ -120,21 +119,21 @@ class MachineGroup:
             self.record, request=replace(self.record.request, public_key=public_key)
         )
         self._folder.write(self.record)
-        seconds: dict[str, float] = {}
-        with _measured("machines", listener, seconds):
+        stages = self._stages(listener)
+        with stages.measured("machines"):
             request = self.record.request
             self._machines = list(self._provider.up(request, self._ledger, listener.note))
-        self._make_usable(listener, seconds)
-        keep_stages(self._ledger, self.name, seconds)
+        self._make_usable(stages)
+        stages.keep(self.name)
         return self._machines
 
     def start(self, listener: StageListener) -> Sequence[ClusterMachine]:
         """Start the machines that were stopped, and return them when they can be used."""
-        seconds: dict[str, float] = {}
-        with _measured("machines", listener, seconds):
+        stages = self._stages(listener)
+        with stages.measured("machines"):
             self._provider.start(self.name)
         self._machines = None
-        self._make_usable(listener, seconds)
+        self._make_usable(stages)
         return self.machines()
 
     def stop(self) -> None:
@@ -236,11 +235,15 @@ class MachineGroup:
         login = f"{machine.login}@{machine.address}"
         return SshHost(name=machine.name, login=login, options=options)
 
-    def _make_usable(self, listener: StageListener, seconds: dict[str, float]) -> None:
+    def _stages(self, listener: StageListener) -> CreationStages:
+        place = (self._provider.name, self._provider.region)
+        return CreationStages(self._ledger, place, listener)
+
+    def _make_usable(self, stages: CreationStages) -> None:
         """Wait until all machines let us in, and let them reach one another."""
-        with _measured("boot", listener, seconds):
+        with stages.measured("boot"):
             self.on_all(_wait_for_login)
-        with _measured("set-up", listener, seconds):
+        with stages.measured("set-up"):
             addresses = [machine.inner_address for machine in self.machines()]
             keys = self._folder.keys(INNER_KEY)
             self.on_all(lambda host: set_up_machine(host, addresses, keys))
@@ -256,12 +259,3 @@ def _wait_for_login(host: SshHost) -> None:
             if time.monotonic() >= until:
                 raise
             time.sleep(RETRY_SECONDS)
-
-
-@contextmanager
-def _measured(name: str, listener: StageListener, seconds: dict[str, float]) -> Generator[None]:
-    listener.stage(name, "", None)
-    begun_at = time.monotonic()
-    yield
-    seconds[name] = round(time.monotonic() - begun_at, 3)
-    listener.stage(name, "", seconds[name])
