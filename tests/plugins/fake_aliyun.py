@@ -23,7 +23,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-from fake_aliyun_region import RefusalError, Region
+from fake_aliyun_region import Region
+from fake_aliyun_resources import RefusalError
 
 from slipstream.cluster.providers.aliyun.signing import canonical_query, signature_of
 

@@ -1,14 +1,24 @@
-"""The state of a fake region of Alibaba Cloud, and the actions of ECS, VPC and NAS on it."""
+"""The actions of ECS, VPC and NAS in a fake region of Alibaba Cloud."""
 
 from __future__ import annotations
 
 import base64
-import itertools
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import datetime, timezone
 from typing import Any
+
+from fake_aliyun_resources import (
+    KINDS_OF_ECS,
+    LISTS,
+    FakeResources,
+    Item,
+    Parameters,
+    RefusalError,
+    numbered,
+    tags_of,
+)
 
 ZONES = ("cn-test-a", "cn-test-b")
 TYPES = {
@@ -17,50 +27,18 @@ TYPES = {
     "ecs.c6.large": (2, 4, 0, "", 0.07),
 }
 IMAGES = ("ubuntu_20_04_x64_20G_alibase_20230101.vhd", "ubuntu_22_04_x64_20G_alibase_20240101.vhd")
-# Fields of the answers that list each kind, and the name of its identifier.
-LISTS = {
-    "DescribeVpcs": ("Vpcs", "Vpc", "VpcId"),
-    "DescribeVSwitches": ("VSwitches", "VSwitch", "VSwitchId"),
-    "DescribeSecurityGroups": ("SecurityGroups", "SecurityGroup", "SecurityGroupId"),
-    "DescribeKeyPairs": ("KeyPairs", "KeyPair", "KeyPairName"),
-    "DescribeDisks": ("Disks", "Disk", "DiskId"),
-    "DescribeInstances": ("Instances", "Instance", "InstanceId"),
-    "DescribeFileSystems": ("FileSystems", "FileSystem", "FileSystemId"),
-    "DescribeMountTargets": ("MountTargets", "MountTarget", "MountTargetDomain"),
-}
-KINDS_OF_ECS = {"Instance", "Disk", "SecurityGroup", "KeyPair"}
-# States that a resource goes through, one for each time that it is listed.
-NEXT_STATES = {
-    "Pending": "Available",
-    "Creating": "Active",
-    "Starting": "Running",
-    "Stopping": "Stopped",
-    "Releasing": None,
-    "Deleting": None,
-}
-Parameters = Mapping[str, str]
-Item = dict[str, Any]
 
 
-class RefusalError(Exception):
-    """The answer of a call that fails."""
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-
-
-class Region:
-    """All resources of a region, by kind and identifier."""
+class Region(FakeResources):
+    """The actions, one method each."""
 
     def __init__(self) -> None:
-        self._items: dict[str, dict[str, Item]] = {kind: {} for _, kind, _ in LISTS.values()}
-        self._numbers = itertools.count(1)
+        super().__init__()
         self.currency = "USD"
 
     def answer(self, action: str, parameters: Parameters) -> Any:
         if action in LISTS:
-            return self._list(action, parameters)
+            return self.list_items(action, parameters)
         method: Callable[[Parameters], Any] | None = getattr(self, snake_case(action), None)
         if method is None:
             raise RefusalError("InvalidAction.NotFound", f"{action} is not known to this fake")
@@ -68,13 +46,13 @@ class Region:
 
     def release_until(self, now: float) -> None:
         """Release the machines whose time has come, as ECS does."""
-        for external_id, item in list(self._items["Instance"].items()):
+        for external_id, item in list(self.items["Instance"].items()):
             if _seconds(item["AutoReleaseTime"]) <= now:
                 self._remove_instance(external_id)
 
     def machines(self) -> list[Item]:
         """Return what a host needs that stands in for a machine."""
-        keys = self._items["KeyPair"]
+        keys = self.items["KeyPair"]
         return [
             {
                 "external_id": external_id,
@@ -84,18 +62,18 @@ class Region:
                 "key": keys.get(item["KeyPairName"], {}).get("PublicKeyBody", ""),
                 "script": base64.b64decode(item["UserData"]).decode(),
             }
-            for external_id, item in self._items["Instance"].items()
+            for external_id, item in self.items["Instance"].items()
         ]
 
     def end(self, external_id: str) -> None:
         """Take a machine away, as ECS does with spot machines."""
-        if external_id in self._items["Instance"]:
+        if external_id in self.items["Instance"]:
             self._remove_instance(external_id)
 
     # ECS
 
     def describe_instance_types(self, parameters: Parameters) -> Any:
-        names = _numbered(parameters, "InstanceTypes")
+        names = numbered(parameters, "InstanceTypes")
         if set(names) - set(TYPES):
             raise RefusalError("InvalidInstanceType.NotFound", "the type does not exist")
         chosen = names or sorted(TYPES)
@@ -138,44 +116,44 @@ class Region:
         return {"PriceInfo": {"Price": {"Currency": self.currency, "TradePrice": price * share}}}
 
     def create_security_group(self, parameters: Parameters) -> Any:
-        self._find("Vpc", parameters["VpcId"])
-        return self._add("SecurityGroup", "SecurityGroupId", "sg", parameters, Rules=[])
+        self.find("Vpc", parameters["VpcId"])
+        return self.add("SecurityGroup", "SecurityGroupId", "sg", parameters, Rules=[])
 
     def authorize_security_group(self, parameters: Parameters) -> None:
-        rules = self._find("SecurityGroup", parameters["SecurityGroupId"])["Rules"]
+        rules = self.find("SecurityGroup", parameters["SecurityGroupId"])["Rules"]
         if dict(parameters) not in rules:
             rules.append(dict(parameters))
 
     def delete_security_group(self, parameters: Parameters) -> None:
         external_id = parameters["SecurityGroupId"]
-        self._refuse_if_used("Instance", "SecurityGroupId", external_id)
-        self._remove("SecurityGroup", external_id)
+        self.refuse_if_used("Instance", "SecurityGroupId", external_id)
+        self.remove("SecurityGroup", external_id)
 
     def import_key_pair(self, parameters: Parameters) -> Any:
         name = parameters["KeyPairName"]
-        if name in self._items["KeyPair"]:
+        if name in self.items["KeyPair"]:
             raise RefusalError("KeyPair.AlreadyExist", "the key pair exists")
-        self._items["KeyPair"][name] = {
+        self.items["KeyPair"][name] = {
             "KeyPairName": name,
             "PublicKeyBody": parameters["PublicKeyBody"],
-            **_tags(parameters, is_ecs=True),
+            **tags_of(parameters, is_ecs=True),
         }
         return {"KeyPairName": name}
 
     def delete_key_pairs(self, parameters: Parameters) -> None:
         for name in json.loads(parameters["KeyPairNames"]):
-            self._items["KeyPair"].pop(name, None)
+            self.items["KeyPair"].pop(name, None)
 
     def delete_disk(self, parameters: Parameters) -> None:
-        disk = self._find("Disk", parameters["DiskId"])
-        if disk["InstanceId"] in self._items["Instance"]:
+        disk = self.find("Disk", parameters["DiskId"])
+        if disk["InstanceId"] in self.items["Instance"]:
             raise RefusalError("IncorrectDiskStatus", "the disk is in use")
-        self._remove("Disk", parameters["DiskId"])
+        self.remove("Disk", parameters["DiskId"])
 
     def run_instances(self, parameters: Parameters) -> Any:
-        self._find("VSwitch", parameters["VSwitchId"])
-        self._find("SecurityGroup", parameters["SecurityGroupId"])
-        self._find("KeyPair", parameters["KeyPairName"])
+        self.find("VSwitch", parameters["VSwitchId"])
+        self.find("SecurityGroup", parameters["SecurityGroupId"])
+        self.find("KeyPair", parameters["KeyPairName"])
         pattern = re.fullmatch(r"(.+)\[(\d+),(\d)\](.*)", parameters["InstanceName"])
         assert pattern is not None
         start, digits = int(pattern[2]), int(pattern[3])
@@ -192,21 +170,21 @@ class Region:
         self._change(parameters, "Stopped", "Starting")
 
     def delete_instance(self, parameters: Parameters) -> None:
-        instance = self._find("Instance", parameters["InstanceId"])
+        instance = self.find("Instance", parameters["InstanceId"])
         if instance["Status"] in ("Starting", "Pending"):
             raise RefusalError("IncorrectInstanceStatus.Initializing", "the instance is starting")
         self._remove_instance(parameters["InstanceId"])
 
     def modify_instance_auto_release_time(self, parameters: Parameters) -> None:
-        instance = self._find("Instance", parameters["InstanceId"])
+        instance = self.find("Instance", parameters["InstanceId"])
         instance["AutoReleaseTime"] = parameters["AutoReleaseTime"]
 
     def tag_resources(self, parameters: Parameters) -> None:
-        everything = {key: item for items in self._items.values() for key, item in items.items()}
-        for external_id in _numbered(parameters, "ResourceId"):
+        everything = {key: item for items in self.items.values() for key, item in items.items()}
+        for external_id in numbered(parameters, "ResourceId"):
             item = everything[external_id]
-            kind = next(kind for kind, items in self._items.items() if external_id in items)
-            new = _tags(parameters, is_ecs=kind in KINDS_OF_ECS)["Tags"]["Tag"]
+            kind = next(kind for kind, items in self.items.items() if external_id in items)
+            new = tags_of(parameters, is_ecs=kind in KINDS_OF_ECS)["Tags"]["Tag"]
             name = "TagKey" if kind in KINDS_OF_ECS else "Key"
             names = {tag[name] for tag in new}
             kept = [tag for tag in item["Tags"]["Tag"] if tag[name] not in names]
@@ -215,85 +193,45 @@ class Region:
     # VPC and NAS
 
     def create_vpc(self, parameters: Parameters) -> Any:
-        return self._add("Vpc", "VpcId", "vpc", parameters, Status="Pending")
+        return self.add("Vpc", "VpcId", "vpc", parameters, Status="Pending")
 
     def delete_vpc(self, parameters: Parameters) -> None:
         for kind in ("VSwitch", "SecurityGroup"):
-            self._refuse_if_used(kind, "VpcId", parameters["VpcId"])
-        self._remove("Vpc", parameters["VpcId"])
+            self.refuse_if_used(kind, "VpcId", parameters["VpcId"])
+        self.remove("Vpc", parameters["VpcId"])
 
     def create_v_switch(self, parameters: Parameters) -> Any:
-        if self._find("Vpc", parameters["VpcId"])["Status"] != "Available":
+        if self.find("Vpc", parameters["VpcId"])["Status"] != "Available":
             raise RefusalError("IncorrectVpcStatus", "the VPC is pending")
-        return self._add("VSwitch", "VSwitchId", "vsw", parameters, Status="Pending")
+        return self.add("VSwitch", "VSwitchId", "vsw", parameters, Status="Pending")
 
     def delete_v_switch(self, parameters: Parameters) -> None:
         for kind in ("Instance", "MountTarget"):
-            self._refuse_if_used(kind, "VSwitchId", parameters["VSwitchId"])
-        self._remove("VSwitch", parameters["VSwitchId"])
+            self.refuse_if_used(kind, "VSwitchId", parameters["VSwitchId"])
+        self.remove("VSwitch", parameters["VSwitchId"])
 
     def create_file_system(self, parameters: Parameters) -> Any:
-        return self._add("FileSystem", "FileSystemId", "nas", parameters)
+        return self.add("FileSystem", "FileSystemId", "nas", parameters)
 
     def create_mount_target(self, parameters: Parameters) -> Any:
-        self._find("VSwitch", parameters["VSwitchId"])
-        domain = f"{parameters['FileSystemId']}-{next(self._numbers)}.nas.test"
+        self.find("VSwitch", parameters["VSwitchId"])
+        domain = f"{parameters['FileSystemId']}-{next(self.numbers)}.nas.test"
         item = {"MountTargetDomain": domain, "Status": "Creating", **parameters}
-        self._items["MountTarget"][domain] = item
+        self.items["MountTarget"][domain] = item
         return {"MountTargetDomain": domain}
 
     def delete_mount_target(self, parameters: Parameters) -> None:
-        target = self._find("MountTarget", parameters["MountTargetDomain"])
+        target = self.find("MountTarget", parameters["MountTargetDomain"])
         target["Status"] = "Deleting"
 
     def delete_file_system(self, parameters: Parameters) -> None:
-        self._refuse_if_used("MountTarget", "FileSystemId", parameters["FileSystemId"])
-        self._remove("FileSystem", parameters["FileSystemId"])
-
-    # Shared by all
-
-    def _list(self, action: str, parameters: Parameters) -> Any:
-        field, kind, id_field = LISTS[action]
-        found = [
-            dict(item)
-            for item in self._items[kind].values()
-            if _has_tags(item, parameters, is_ecs=kind in KINDS_OF_ECS)
-            and all(
-                item.get(name) == parameters[name]
-                for name in (id_field, "VpcId", "FileSystemId", "VpcName")
-                if name in parameters
-            )
-        ]
-        for item in found:
-            self._advance(kind, item[id_field])
-        size, number = int(parameters["PageSize"]), int(parameters["PageNumber"])
-        page = found[(number - 1) * size : number * size]
-        return {field: {kind: page}, "TotalCount": len(found)}
-
-    def _advance(self, kind: str, external_id: str) -> None:
-        """Let a resource go on to its next state."""
-        state = self._items[kind][external_id].get("Status")
-        if state in NEXT_STATES:
-            following = NEXT_STATES[state]
-            if kind == "Instance" and state == "Pending":
-                following = "Starting"
-            if following is None:
-                self._remove(kind, external_id)
-            else:
-                self._items[kind][external_id]["Status"] = following
-
-    def _add(
-        self, kind: str, id_field: str, prefix: str, parameters: Parameters, **more: Any
-    ) -> Any:
-        external_id = f"{prefix}-{next(self._numbers):06}"
-        tags = _tags(parameters, is_ecs=kind in KINDS_OF_ECS)
-        self._items[kind][external_id] = {**parameters, **more, id_field: external_id, **tags}
-        return {id_field: external_id}
+        self.refuse_if_used("MountTarget", "FileSystemId", parameters["FileSystemId"])
+        self.remove("FileSystem", parameters["FileSystemId"])
 
     def _add_instance(self, name: str, parameters: Parameters) -> str:
-        number = next(self._numbers)
+        number = next(self.numbers)
         address = {"IpAddress": [f"192.0.2.{number % 250}"]}
-        added = self._add(
+        added = self.add(
             "Instance",
             "InstanceId",
             "i",
@@ -305,67 +243,28 @@ class Region:
         )
         for disk in ("SystemDisk", "DataDisk.1"):
             if f"{disk}.Size" in parameters:
-                self._add("Disk", "DiskId", "d", parameters, InstanceId=added["InstanceId"])
+                self.add("Disk", "DiskId", "d", parameters, InstanceId=added["InstanceId"])
         return added["InstanceId"]
 
     def _remove_instance(self, external_id: str) -> None:
-        self._remove("Instance", external_id)
-        for disk, item in list(self._items["Disk"].items()):
+        self.remove("Instance", external_id)
+        for disk, item in list(self.items["Disk"].items()):
             if item["InstanceId"] == external_id:
-                self._remove("Disk", disk)
+                self.remove("Disk", disk)
 
     def _change(self, parameters: Parameters, before: str, after: str) -> None:
-        for external_id in _numbered(parameters, "InstanceId"):
-            instance = self._find("Instance", external_id)
+        for external_id in numbered(parameters, "InstanceId"):
+            instance = self.find("Instance", external_id)
             if instance["Status"] != before:
                 raise RefusalError(
                     "IncorrectInstanceStatus", f"the instance is {instance['Status']}"
                 )
             instance["Status"] = after
 
-    def _find(self, kind: str, external_id: str) -> Item:
-        if external_id not in self._items[kind]:
-            raise RefusalError(f"Invalid{kind}Id.NotFound", f"{external_id} does not exist")
-        return self._items[kind][external_id]
-
-    def _remove(self, kind: str, external_id: str) -> None:
-        self._find(kind, external_id)
-        del self._items[kind][external_id]
-
-    def _refuse_if_used(self, kind: str, field: str, external_id: str) -> None:
-        users = [key for key, item in self._items[kind].items() if item.get(field) == external_id]
-        if users:
-            raise RefusalError(f"DependencyViolation.{kind}", f"{users[0]} uses {external_id}")
-
 
 def snake_case(action: str) -> str:
     """Return the name of the method for an action, such as "run_instances"."""
     return re.sub(r"(?<!^)(?=[A-Z])", "_", action).lower()
-
-
-def _numbered(parameters: Parameters, name: str) -> list[str]:
-    """Return the values of "name.1", "name.2" and so on."""
-    numbers = itertools.count(1)
-    keys = itertools.takewhile(lambda key: key in parameters, (f"{name}.{n}" for n in numbers))
-    return [parameters[key] for key in keys]
-
-
-def _pairs(parameters: Parameters) -> list[tuple[str, str | None]]:
-    numbers = itertools.takewhile(lambda n: f"Tag.{n}.Key" in parameters, itertools.count(1))
-    return [(parameters[f"Tag.{n}.Key"], parameters.get(f"Tag.{n}.Value")) for n in numbers]
-
-
-def _tags(parameters: Parameters, *, is_ecs: bool) -> Any:
-    """Return tags as ECS lists them, or as VPC and NAS do."""
-    key, value = ("TagKey", "TagValue") if is_ecs else ("Key", "Value")
-    return {"Tags": {"Tag": [{key: name, value: text} for name, text in _pairs(parameters)]}}
-
-
-def _has_tags(item: Item, parameters: Parameters, *, is_ecs: bool) -> bool:
-    key, value = ("TagKey", "TagValue") if is_ecs else ("Key", "Value")
-    tags = {tag[key]: tag[value] for tag in item.get("Tags", {}).get("Tag", [])}
-    pairs = _pairs(parameters)
-    return all(name in tags and text in (None, tags[name]) for name, text in pairs)
 
 
 def _seconds(text: str) -> float:

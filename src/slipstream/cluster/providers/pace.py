@@ -48,8 +48,8 @@ class Pace:
                 return result
             if time.monotonic() >= deadline:
                 raise BusyError(
-                    f"{awaited}: still false after {self.limit_seconds:g} s; call again to go on"
-                    " from here, or delete the cluster"
+                    f"after {self.limit_seconds:g} s it is still not true that {awaited}; call"
+                    " again to go on from here, or delete the cluster"
                 )
             time.sleep(self.poll_seconds)
 

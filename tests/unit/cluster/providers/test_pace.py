@@ -15,7 +15,9 @@ def test_a_check_is_repeated_until_it_holds() -> None:
 
 
 def test_an_awaited_condition_is_named() -> None:
-    with pytest.raises(BusyError, match=r"the machine runs: still false after 0\.05 s; call again"):
+    with pytest.raises(
+        BusyError, match=r"after 0\.05 s it is still not true that the machine runs"
+    ):
         FAST.until(lambda: None, "the machine runs")
 
 

@@ -74,6 +74,7 @@ def test_errors_of_the_client_of_aws(cause: Exception, kind: type[Exception], ad
         ("IncorrectInstanceStatus.Initializing", BusyError, "Initializing"),
         ("InvalidInstanceId.NotFound", GoneError, "NotFound"),
         ("MissingParameter", UsageError, "Missing"),
+        ("InvalidAction.NotFound", UsageError, "InvalidAction"),
     ],
 )
 def test_codes_of_alibaba_cloud(code: str, kind: type[Exception], advice: str) -> None:

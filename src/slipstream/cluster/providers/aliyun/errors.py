@@ -82,6 +82,6 @@ def _refusal(code: str, text: str) -> SlipstreamError:
         return QuotaError(f"{text}; it still refused after several tries: wait, and call again")
     if code.startswith("InternalError"):
         return QuotaError(f"{text}; Alibaba Cloud has a problem: call again later")
-    if any(part in code for part in _GONE):
+    if any(part in code for part in _GONE) and not code.startswith("InvalidAction"):
         return GoneError(text)
     return UsageError(text)
