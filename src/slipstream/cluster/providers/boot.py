@@ -35,15 +35,16 @@ systemctl daemon-reload
 systemctl enable --now slipstream-deadline.timer
 """
 
-# The data disk is the only whole disk without partitions, file system and mount point.
+# Machines may have fast local disks too, which are empty as well, so the size decides. The system
+# disk has partitions.
 _DATA_DISK = """\
-disk=$(lsblk -dpno NAME,TYPE | awk '$2 == "disk" {{print $1}}' | while read -r name; do
-  [ "$(lsblk -no NAME "$name" | wc -l)" -eq 1 ] && [ -z "$(lsblk -dno FSTYPE "$name")" ] \\
-    && echo "$name" && break
+disk=$(lsblk -bdpno NAME,SIZE,TYPE | while read -r name size type; do
+  [ "$type" = disk ] && [ "$size" -eq BYTES ] && [ -z "$(lsblk -dno FSTYPE "$name")" ] \\
+    && [ "$(lsblk -no NAME "$name" | wc -l)" -eq 1 ] && echo "$name" && break
 done)
 if [ -n "$disk" ]; then
-  mkfs.ext4 -q "$disk" && mkdir -p {folder} && mount "$disk" {folder} && chmod 1777 {folder}
-  echo "$disk {folder} ext4 defaults,nofail 0 2" >> /etc/fstab
+  mkfs.ext4 -q "$disk" && mkdir -p FOLDER && mount "$disk" FOLDER && chmod 1777 FOLDER
+  echo "$disk FOLDER ext4 defaults,nofail 0 2" >> /etc/fstab
 fi
 """
 
@@ -70,7 +71,7 @@ def boot_script(
     *,
     shared_source: str = "",
     nfs_options: str = "",
-    data_disk: bool = False,
+    data_disk_gib: int = 0,
     gpu_driver: bool = False,
 ) -> str:
     """Return the script of the first boot.
@@ -80,7 +81,8 @@ def boot_script(
         shared_source: Host and path of a network file system to mount at /mnt/shared, in the form
             "host:/" (default "": none).
         nfs_options: Mount options of it, with commas (default "").
-        data_disk: Whether an empty disk is formatted and mounted at /mnt/data (default False).
+        data_disk_gib: Size in GiB of an empty disk that is formatted and mounted at /mnt/data
+            (default 0: none).
         gpu_driver: Whether NVIDIA's driver is installed if it is missing (default False).
     """
     lines = [
@@ -88,8 +90,9 @@ def boot_script(
         f"echo {math.ceil(deadline_at)} > {DEADLINE_FILE}",
         _DEADLINE.format(file=DEADLINE_FILE),
     ]
-    if data_disk:
-        lines.append(_DATA_DISK.format(folder=DATA_FOLDER))
+    if data_disk_gib:
+        disk = _DATA_DISK.replace("BYTES", str(data_disk_gib * 2**30))
+        lines.append(disk.replace("FOLDER", DATA_FOLDER))
     if shared_source:
         shared = _SHARED.replace("FOLDER", SHARED_FOLDER).replace("SOURCE", shared_source)
         lines.append(shared.replace("OPTIONS", nfs_options or "defaults"))

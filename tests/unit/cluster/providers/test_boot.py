@@ -12,6 +12,7 @@ from slipstream.cluster.providers.boot import DEADLINE_FILE, boot_script, extens
 
 # Folders of a host that the script writes to, and programs that it calls.
 FOLDERS = ("/usr/local/sbin", "/etc", "/mnt")
+LOGGED = ("shutdown", "systemctl", "mount", "mkfs.ext4", "ubuntu-drivers", "modprobe")
 STUB = '#!/bin/sh\necho "$(basename "$0") $*" >> {log}\n'
 
 
@@ -26,19 +27,21 @@ class Host:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.log = folder / "log"
-        programs = folder / "bin"
-        programs.mkdir()
-        for name in ("shutdown", "systemctl", "mount", "sudo", "ubuntu-drivers", "modprobe"):
-            program = programs / name
-            program.write_text(STUB.format(log=self.log))
-            program.chmod(0o755)
-        (programs / "sudo").write_text('#!/bin/sh\nexec "$@"\n')
+        (folder / "bin").mkdir()
+        for name in LOGGED:
+            self.program(name, STUB.format(log=self.log))
+        self.program("sudo", '#!/bin/sh\nexec "$@"\n')
         for name in ("mount.nfs4", "apt-get", "yum"):
-            (programs / name).write_text("#!/bin/sh\n")
-            (programs / name).chmod(0o755)
+            self.program(name, "#!/bin/sh\n")
         for path in FOLDERS:
             (folder / "root" / path[1:]).mkdir(parents=True)
         (folder / "root/etc/systemd/system").mkdir(parents=True)
+
+    def program(self, name: str, text: str) -> None:
+        """Put a program in the place of the system's."""
+        program = self.folder / "bin" / name
+        program.write_text(text)
+        program.chmod(0o755)
 
     def run(self, script: str) -> None:
         """Run a script with folders of its own in the place of the system's."""
@@ -82,6 +85,26 @@ def test_a_shared_folder_is_mounted(host: Host) -> None:
     assert "mount /mnt/shared" in host.logged()
 
 
+# A system disk with a partition, an empty local disk of another size, and the data disk.
+DISKS = """#!/bin/sh
+case "$*" in
+  "-bdpno NAME,SIZE,TYPE")
+    echo "/dev/a 107374182400 disk"; echo "/dev/b 1000 disk"; echo "/dev/c 107374182400 disk" ;;
+  "-no NAME /dev/a") echo a; echo a1 ;;
+  "-no NAME "*) echo disk ;;
+esac
+"""
+
+
+@pytest.mark.root
+def test_the_data_disk_is_found_by_its_size_and_mounted(host: Host) -> None:
+    host.program("lsblk", DISKS)
+    host.run(boot_script(time.time() + 60.0, data_disk_gib=100))
+    table = (host.folder / "root/etc/fstab").read_text()
+    assert table == "/dev/c /mnt/data ext4 defaults,nofail 0 2\n"
+    assert "mkfs.ext4 -q /dev/c\nmount /dev/c /mnt/data\n" in host.logged()
+
+
 @pytest.mark.root
 def test_a_driver_is_installed_if_none_is_there(host: Host) -> None:
     host.run(boot_script(time.time() + 60.0, gpu_driver=True))
@@ -90,6 +113,6 @@ def test_a_driver_is_installed_if_none_is_there(host: Host) -> None:
 
 
 def test_every_form_is_a_shell_script() -> None:
-    script = boot_script(1.0, shared_source="host:/", data_disk=True, gpu_driver=True)
+    script = boot_script(1.0, shared_source="host:/", data_disk_gib=100, gpu_driver=True)
     done = subprocess.run(["sh", "-n"], input=script, text=True, check=False, timeout=60)
     assert done.returncode == 0

@@ -110,7 +110,7 @@ class AwsMachines:
             plan.request.deadline_at,
             shared_source=self._shared_folder.address(shared) if shared else "",
             nfs_options=NFS_OPTIONS,
-            data_disk=plan.request.data_disk_gib > 0,
+            data_disk_gib=plan.request.data_disk_gib,
             gpu_driver=plan.facts["has_gpu"],
         )
 
