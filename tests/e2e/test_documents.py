@@ -45,7 +45,9 @@ ELSEWHERE = {
     "slipstream run -H a:8,b:8 --nccl-plugin train.py": (
         "tests/e2e/launch/test_run_ssh.py::test_both_hosts_are_led_to_the_nccl_plugin"
     ),
-    "slipstream run job.yaml --on ssh": f"{SSH_JOB}::test_two_hosts_run_a_job_and_the_outputs_come_back",
+    "slipstream run job.yaml --on ssh": (
+        f"{SSH_JOB}::test_two_hosts_run_a_job_and_the_outputs_come_back"
+    ),
     "slipstream run job.yaml --on ssh --set hosts=2": CLUSTER_COMMANDS,
     "slipstream run job.yaml --detach": CLUSTER_COMMANDS,
     "slipstream run job.yaml": f"{SSH_JOB}::test_a_killed_client_is_followed_by_another_one",

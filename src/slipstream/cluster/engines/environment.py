@@ -36,7 +36,7 @@ def make_environment(host: HostWithFiles, facts: HostFacts, spec: JobSpec, base:
 
     Args:
         host: Host that gets the environment.
-        facts: What the host has.
+        facts: Hardware and software of the host.
         spec: Job that will run there.
         base: Folder of the job file.
 

@@ -26,7 +26,7 @@ def prepare_host(
     Args:
         plan: Run.
         host: Host to prepare.
-        facts: What the host has.
+        facts: Hardware and software of the host.
         progress: Listener for the stages.
 
     Raises:

@@ -141,7 +141,7 @@ def shortcomings(facts: HostFacts, spec: JobSpec) -> list[str]:
     """Return in words what the hardware, Python and the clock of a host lack for a job.
 
     Args:
-        facts: What the host has.
+        facts: Hardware and software of the host.
         spec: Job that will run there.
     """
     wanted = spec.resources
@@ -187,7 +187,7 @@ def missing_software(facts: HostFacts, spec: JobSpec) -> list[str]:
     """Return in words what a host lacks to be reached by ssh.
 
     Args:
-        facts: What the host has.
+        facts: Hardware and software of the host.
         spec: Job that will run there.
     """
     lacks = [f"the tool {tool}" for tool in ("tmux", "rsync") if tool not in facts.tools]

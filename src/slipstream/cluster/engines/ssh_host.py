@@ -69,7 +69,7 @@ class SshHost:
 
         Args:
             script: Script for sh; it contains no secret, because others can see it.
-            what: What the script does, for messages: "making the folder".
+            what: Purpose of the script, for messages: "making the folder".
             text: Standard input, which may be secret (default "").
             seconds: Time limit in seconds (default 60).
 
