@@ -269,7 +269,7 @@ def run_random(folder: Path, num_jobs: int, kills: int, mean_seconds: float, see
             next_kill = now + draw.uniform(0.0, 2.0) * pause
             if num_kills % 10 == 0:
                 print(f"{num_kills} kills, {live} jobs left", flush=True)
-        time.sleep(min(0.05, pause / 4))
+        time.sleep(min(0.2, pause / 4))
     queue.kill_daemon()
     took = check_log(queue)
     restarts = sum(job.num_attempts - 1 for job in queue.jobs.jobs(ended=True))

@@ -85,7 +85,7 @@ class Attempts:
         """
         with self._store.transaction("decide") as session:
             state = read_state(session, now, self._policy)
-            decisions = plan(state)
+            decisions = plan(state, explain=False)
             for number, allocation in decisions.starts.items():
                 _begin_attempt(session, number, allocation, now)
             for number, other in decisions.preempts.items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -71,13 +71,19 @@ def read_state(session: Session, now: float, policy: QueuePolicy) -> QueueState:
     """
     live = ("waiting", *ACTIVE_STATES)
     attempts = {row.job: row for row in session.scalars(_open_attempts())}
-    jobs = session.scalars(select(JobRow).where(JobRow.state.in_(live)).order_by(JobRow.number))
+    # Columns instead of objects, because every round of the daemon reads all jobs that wait.
+    columns = [getattr(JobRow, name) for name in _JOB_COLUMNS]
+    query = select(*columns).where(JobRow.state.in_(live)).order_by(JobRow.number)
+    requests: dict[str, ResourceRequest] = {}
     usage = {
         row.user: decayed(row.gpu_seconds, now - row.at, policy)
         for row in session.scalars(select(UsageRow))
     }
     return QueueState(
-        jobs=tuple(_job(row, attempts.get(row.number)) for row in jobs),
+        jobs=tuple(
+            _job(row, attempts.get(row["number"]), requests)
+            for row in session.execute(query).mappings()
+        ),
         machines=tuple(machine_of(row) for row in session.scalars(select(MachineRow))),
         now=now,
         quotas=tuple(quota_of(row) for row in session.scalars(select(QuotaRow))),
@@ -90,18 +96,23 @@ def _open_attempts() -> Any:
     return select(AttemptRow).where(AttemptRow.ended_at.is_(None))
 
 
-def _job(row: JobRow, attempt: AttemptRow | None) -> QueueJob:
+_JOB_COLUMNS = (
+    *("number", "request", "submitted_at", "user", "team", "priority", "state"),
+    *("expected_seconds", "preemptible", "grace_seconds"),
+)
+
+
+def _job(
+    row: Mapping[Any, Any], attempt: AttemptRow | None, requests: dict[str, ResourceRequest]
+) -> QueueJob:
+    """Return the job of a row; jobs with the same request share one object."""
+    key = repr(row["request"])
+    request = requests.get(key)
+    if request is None:
+        request = requests[key] = ResourceRequest(**row["request"])
+    fields: dict[str, Any] = {**row, "request": request}
     return QueueJob(
-        number=row.number,
-        request=ResourceRequest(**row.request),
-        submitted_at=row.submitted_at,
-        user=row.user,
-        team=row.team,
-        priority=row.priority,
-        state=row.state,
-        expected_seconds=row.expected_seconds,
-        preemptible=row.preemptible,
-        grace_seconds=row.grace_seconds,
+        **fields,
         started_at=attempt.decided_at if attempt else None,
         preempted_at=attempt.preempted_at if attempt else None,
         allocation=allocation_of(attempt.allocation) if attempt else (),

@@ -40,13 +40,14 @@ class QueuePlan:
     reasons: dict[int, str] = field(default_factory=dict[int, str])
 
 
-def plan(state: QueueState) -> QueuePlan:
+def plan(state: QueueState, *, explain: bool = True) -> QueuePlan:
     """Return the decisions for a state of the queue.
 
     Args:
         state: Jobs, machines, quotas and time.
+        explain: Whether the plan has reasons (default True), which take most of the time.
     """
-    return _Round(state).run()
+    return _Round(state, explain).run()
 
 
 def possible(request: ResourceRequest, machines: Sequence[QueueMachine]) -> str:
@@ -87,8 +88,9 @@ def describe(request: ResourceRequest) -> str:
 class _Round:
     """The resources and decisions while one round goes on."""
 
-    def __init__(self, state: QueueState) -> None:
+    def __init__(self, state: QueueState, explain: bool) -> None:
         self._state = state
+        self._explain = explain
         self._active = [job for job in state.jobs if job.is_active]
         held = [job.allocation for job in self._active]
         self._free = FreeCapacity.of(state.machines, held)
@@ -113,7 +115,7 @@ class _Round:
     def _try(self, job: QueueJob) -> None:
         request, now = job.request, self._state.now
         if self._reservation is not None and request.key in self._too_large:
-            self._plan.reasons[job.number] = self._reason(job)
+            self._wait(job)
             return
         if self._reservation is None:
             allocation = self._free.place(request, request.min_hosts)
@@ -141,15 +143,16 @@ class _Round:
         """Say why a job waits; reserve resources for it if it is the first one that has to."""
         if self._free.place(job.request, job.request.min_hosts) is None:
             self._too_large.add(job.request.key)
-        objection = self._objection_on_empty_machines(job)
+        is_first = self._reservation is None
+        objection = self._objection_on_empty_machines(job) if is_first or self._explain else ""
         if objection:
             self._plan.reasons[job.number] = objection
             return
-        if self._reservation is None and not self._impossible(job.request):
+        if is_first and not self._impossible(job.request):
             self._reservation = reserve(job, self._free, self._active, self._state.now)
             for victim in victims(job, self._free, self._active):
                 self._plan.preempts[victim.number] = job.number
-        self._plan.reasons[job.number] = self._reason(job)
+        self._wait(job)
 
     def _objection_on_empty_machines(self, job: QueueJob) -> str:
         """Return why a quota forbids a job that does not fit: such a job keeps nothing free."""
@@ -159,6 +162,10 @@ class _Round:
             self._alone[request.key] = empty.place(request, request.min_hosts)
         allocation = self._alone[request.key]
         return self._quotas.objection(job, allocation) if allocation else ""
+
+    def _wait(self, job: QueueJob) -> None:
+        if self._explain:
+            self._plan.reasons[job.number] = self._reason(job)
 
     def _reason(self, job: QueueJob) -> str:
         request, first = job.request, self._reservation
