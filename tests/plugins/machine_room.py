@@ -1,122 +1,51 @@
 """Hosts in the place of a cloud's machines: each machine that the cloud lists as running is a host.
 
-moto's server is the cloud. It boots nothing, so a thread looks at its list: a new machine becomes a
-host with that machine's addresses and ssh key, one that is stopped keeps its disk, and one that has
-ended is gone. The script of the first boot does not run, but its deadline holds: at that time, the
-host powers itself off, and the cloud ends the machine.
+The cloud is moto's server, or the fake of Alibaba Cloud. These boot nothing, so a thread looks at
+their lists: a new machine becomes a host with that machine's addresses and ssh key, one that is
+stopped keeps its disk, and one that has ended is gone. The script of the first boot does not run,
+but its deadline holds: then, the host powers itself off, and the cloud ends the machine.
 """
 
-import base64
 import contextlib
 import ctypes
 import os
-import re
 import threading
 import time
-from collections.abc import Generator
-from dataclasses import dataclass
+from collections.abc import Generator, Mapping
 from pathlib import Path
-from typing import Any
 
-import boto3  # pyright: ignore[reportMissingTypeStubs]
 from cluster_hosts import NETWORK, SSHD_FILES, Hosts
 from host import Host
 from host_boot import HOME, UID, add_line
-from moto_server import IMAGE, INSTANCE_TYPE, SERVER, aws_environment
+from listed_machines import CloudStandIn, Listed, ListedMachines, MotoStandIn
+from moto_server import IMAGE, INSTANCE_TYPE
 from switch import configure
 from waiting import wait_until
 
-ADDRESS, PORT = f"{NETWORK}.2", 5000
-URL = f"http://{ADDRESS}:{PORT}"
+ADDRESS = f"{NETWORK}.2"
 DEADLINE_FILE = "/etc/slipstream-deadline"
 LOOK_SECONDS = 0.2
 # Fields of a job's `cloud` that moto can fulfil; only the desk may use ssh.
 CLOUD_FIELDS = {"instance_type": INSTANCE_TYPE, "image": IMAGE, "open_to": [f"{NETWORK}.1/32"]}
-# Users of a machine: they all are the one user of a host.
-LOGINS = ("ubuntu", "ec2-user", "admin")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Listed:
-    """A machine as the cloud lists it.
-
-    Attributes:
-        external_id: The cloud's identifier.
-        is_on: Whether the machine should run.
-        address: Address for everybody.
-        inner_address: Address for the other machines.
-        key: Public ssh key.
-        deadline_at: Time in seconds since 1970 at which it powers itself off, from its script.
-    """
-
-    external_id: str
-    is_on: bool
-    address: str
-    inner_address: str
-    key: str
-    deadline_at: float
-
-
-class MotoMachines:
-    """The machines that moto's server lists."""
-
-    def __init__(self, url: str = URL) -> None:
-        variables = aws_environment(url)
-        self.client: Any = boto3.client(  # pyright: ignore[reportUnknownMemberType]
-            "ec2",
-            endpoint_url=url,
-            region_name=variables["AWS_DEFAULT_REGION"],
-            aws_access_key_id=variables["AWS_ACCESS_KEY_ID"],
-            aws_secret_access_key=variables["AWS_SECRET_ACCESS_KEY"],
-        )
-        self._deadlines: dict[str, float] = {}
-
-    def listed(self) -> list[Listed]:
-        """Return all machines that have not ended."""
-        pairs = self.client.describe_key_pairs(IncludePublicKey=True)["KeyPairs"]
-        keys = {pair["KeyName"]: pair["PublicKey"] for pair in pairs}
-        pages = self.client.get_paginator("describe_instances").paginate()
-        instances = [
-            item for page in pages for made in page["Reservations"] for item in made["Instances"]
-        ]
-        return [
-            Listed(
-                external_id=item["InstanceId"],
-                is_on=item["State"]["Name"] in ("pending", "running"),
-                address=item.get("PublicIpAddress", ""),
-                inner_address=item["PrivateIpAddress"],
-                key=keys.get(item.get("KeyName", ""), ""),
-                deadline_at=self._deadline(item["InstanceId"]),
-            )
-            for item in instances
-            if item["State"]["Name"] not in ("shutting-down", "terminated")
-        ]
-
-    def end(self, external_id: str) -> None:
-        """End a machine that has powered itself off, or is taken away."""
-        self.client.terminate_instances(InstanceIds=[external_id])
-
-    def _deadline(self, external_id: str) -> float:
-        if external_id not in self._deadlines:
-            answer = self.client.describe_instance_attribute(
-                InstanceId=external_id, Attribute="userData"
-            )
-            script = answer["UserData"].get("Value", "")
-            text = base64.b64decode(script).decode()
-            found = re.search(rf"echo (\d+) > {DEADLINE_FILE}", text)
-            self._deadlines[external_id] = float(found[1]) if found else float("inf")
-        return self._deadlines[external_id]
+# Users of a machine: most are the one user of a host. That of Alibaba Cloud is root, because
+# scripts for FastGPU need it.
+LOGINS = {"ubuntu": (UID, HOME), "ec2-user": (UID, HOME), "ecs-user": (0, "/root")}
 
 
 class MachineRoom:
     """The hosts that stand in for machines; `by_id` has them by the cloud's identifiers."""
 
-    def __init__(self, hosts: Hosts) -> None:
+    def __init__(
+        self, hosts: Hosts, stand_in: CloudStandIn, image_files: Mapping[str, str]
+    ) -> None:
         self.hosts = hosts
+        self.image_files = image_files
+        self.environ = stand_in.environ
+        self._stand_in = stand_in
         self.by_id: dict[str, Host] = {}
         self.cloud = hosts.make("cloud", ADDRESS)
         self.cloud.boot()
-        self.cloud.serve(f"{SERVER} -H 0.0.0.0 -p {PORT}")
+        self.cloud.serve(stand_in.service)
         for host in (hosts.desk, self.cloud):
             configure(host.first, "route add default dev eth0")
         self._num_made = 0
@@ -126,11 +55,6 @@ class MachineRoom:
         self._thread = threading.Thread(target=self._look_after, name="machine room")
         self._thread.start()
         wait_until(self._serving.is_set)
-
-    @property
-    def environ(self) -> dict[str, str]:
-        """Variables of a client at the desk."""
-        return aws_environment(URL)
 
     @property
     def running(self) -> list[Host]:
@@ -152,10 +76,11 @@ class MachineRoom:
             raise self._error
 
     def _look_after(self) -> None:
+        stand_in = self._stand_in
         try:
             enter_network(self.cloud)
-            wait_until(lambda: self.cloud.run("ss", "-Hltn", f"sport = :{PORT}").stdout)
-            machines = MotoMachines()
+            wait_until(lambda: self.cloud.run("ss", "-Hltn", f"sport = :{stand_in.port}").stdout)
+            machines = stand_in.machines()
             self._serving.set()
             while not self._closing.wait(LOOK_SECONDS):
                 self._follow(machines)
@@ -166,7 +91,7 @@ class MachineRoom:
             for host in self.by_id.values():
                 host.kill()
 
-    def _follow(self, machines: MotoMachines) -> None:
+    def _follow(self, machines: ListedMachines) -> None:
         listed = {machine.external_id: machine for machine in machines.listed()}
         for external_id, host in list(self.by_id.items()):
             machine = listed.get(external_id)
@@ -197,13 +122,17 @@ class MachineRoom:
     def _make(self, machine: Listed) -> Host:
         self._num_made += 1
         host = self.hosts.make(f"vm{self._num_made}", machine.address)
-        for login in LOGINS:
-            add_line(host.path("/etc/passwd"), f"{login}:x:{UID}:{UID}::{HOME}:/bin/bash")
+        for login, (uid, home) in LOGINS.items():
+            add_line(host.path("/etc/passwd"), f"{login}:x:{uid}:{uid}::{home}:/bin/bash")
             add_line(host.path("/etc/shadow"), f"{login}:*:20000:0:99999:7:::")
         self.hosts.set_up_sshd(host)
         host.path(f"{SSHD_FILES}/authorized_keys").write_text(machine.key)
         host.path(DEADLINE_FILE).write_text(f"{machine.deadline_at}\n")
         host.path(DEADLINE_FILE).chmod(0o666)  # its user has no sudo
+        for path, text in self.image_files.items():
+            host.path(path).parent.mkdir(parents=True, exist_ok=True)
+            host.path(path).write_text(text)
+            host.path(path).chmod(0o755)
         host.path("/etc/hostname").write_text(f"{host.name}\n")
         host.path("/etc/hosts").write_text(f"127.0.0.1 localhost\n127.0.1.1 {host.name}\n")
         return host
@@ -217,15 +146,21 @@ def enter_network(host: Host) -> None:
 
 
 @contextlib.contextmanager
-def open_machine_room(hosts: Hosts) -> Generator[MachineRoom]:
+def open_machine_room(
+    hosts: Hosts,
+    stand_in: CloudStandIn | None = None,
+    image_files: Mapping[str, str] | None = None,
+) -> Generator[MachineRoom]:
     """Yield a cloud whose machines are hosts; switch them off at the end.
 
     Clients at the desk reach it with the variables `environ`; `CLOUD_FIELDS` chooses its machines.
 
     Args:
         hosts: Desk, and the network of all hosts.
+        stand_in: Program in the place of the cloud; default is moto's server.
+        image_files: Programs that each machine has from the start, by their paths.
     """
-    room = MachineRoom(hosts)
+    room = MachineRoom(hosts, stand_in or MotoStandIn(ADDRESS), image_files or {})
     try:
         yield room
     finally:

@@ -181,6 +181,11 @@ def find_group_of(name: str, num_tasks: int, options: Mapping[str, object]) -> M
     return group
 
 
+def own_address() -> str:
+    """Return the address that may use ssh: FASTGPU_OPEN_TO, or the one that the internet sees."""
+    return fastgpu_settings().open_to or own_network()
+
+
 def _request(
     provider: Provider, name: str, num_tasks: int, options: Mapping[str, object]
 ) -> ClusterRequest:
@@ -199,7 +204,7 @@ def _request(
         num_machines=num_tasks,
         instance_type=text("instance_type"),
         public_key="",
-        open_to=(text("open_to") or own_network(),),
+        open_to=(text("open_to") or own_address(),),
         deadline_at=time.time() + deadline,
         image=text("image_name") or _image_of_type(provider, text("image_type")),
         is_spot=bool(options.get("spot")),

@@ -16,10 +16,12 @@ class FastGpuSettings:
     Args:
         is_cost_confirmed: Whether machines are created without asking for the cost.
         data_disk_gib: Size of a further disk of each machine in GiB; 0 for none.
+        open_to: Address that may use ssh, in CIDR notation; "" for that of this computer.
     """
 
     is_cost_confirmed: bool = False
     data_disk_gib: int = 0
+    open_to: str = ""
 
 
 def fastgpu_settings(environ: Mapping[str, str] = os.environ) -> FastGpuSettings:
@@ -39,6 +41,7 @@ def fastgpu_settings(environ: Mapping[str, str] = os.environ) -> FastGpuSettings
     return FastGpuSettings(
         is_cost_confirmed=environ.get("FASTGPU_SKIP_COST_CONFORM", "0") not in ("", "0"),
         data_disk_gib=int(size),
+        open_to=environ.get("FASTGPU_OPEN_TO", ""),
     )
 
 
