@@ -29,6 +29,7 @@ CLUSTER_COMMANDS = f"{SSH_JOB}::test_the_commands_tell_of_a_run"
 CHECKPOINT = "tests/multiprocess/test_checkpoint_ranks.py"
 RESUMES = "test_the_example_continues_with_the_same_numbers"
 ELSEWHERE = {
+    **dict.fromkeys(shown_commands(ROOT / "docs" / "queue.md"), "tests/e2e/cluster/test_queue.py"),
     "pip install '.[torch]'": "tools/wheel",
     "make demo": "tests/e2e/test_readme.py::test_a_make_command_runs_what_is_tested",
     "make tour": "tests/e2e/test_readme.py::test_a_make_command_runs_what_is_tested",

@@ -29,6 +29,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from slipstream.cluster.outside import num_outside_calls
 from slipstream.cluster.queue import (
     JobQueue,
     JobSubmission,
@@ -98,7 +99,9 @@ class Queue:
         self.daemon = os.fork()
         if self.daemon:
             return
-        os.environ["SLIPSTREAM_STOP_AT"] = stop_at
+        moment, _, number = stop_at.partition(":")
+        if number:  # this process has made calls before
+            os.environ["SLIPSTREAM_STOP_AT"] = f"{moment}:{num_outside_calls() + int(number)}"
         if line >= 0:
             kill_at_line(line)
         daemon = QueueDaemon(QueueStore(self.home), process_runner(self.home))

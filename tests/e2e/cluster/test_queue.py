@@ -106,6 +106,28 @@ def test_jobs_are_listed_held_released_and_cancelled(home):
     assert "1 GPU, 1 CPU" in shown
 
 
+def test_a_job_keeps_all_that_it_asked_for(home):
+    queue(MACHINE)
+    number = submit(
+        "--gpus 1 --gpu H100 --gpu-memory 1500MiB --cpus 4 --memory 8GiB --accelerator fpga=1",
+        "--min-hosts 2 --max-hosts 8 --preemptible --grace 2m --time 2h --priority 2 --name night",
+    )
+    job = queue(f"show {number}")
+    assert job["request"] == {
+        "gpus": 1,
+        "gpu": "H100",
+        "gpu_memory_mib": 1500,
+        "cpus": 4,
+        "memory_mib": 8192,
+        "accelerators": {"fpga": 1},
+        "min_hosts": 2,
+        "max_hosts": 8,
+    }
+    assert (job["name"], job["priority"], job["preemptible"]) == ("night", 2, True)
+    assert job["expected_seconds"] == 7200.0
+    assert job["message"].startswith("never starts: 0 of 1 machines have 1.465 GiB of 1 GPU")
+
+
 def test_without_a_daemon_a_command_says_so(home):
     done = in_process("queue", "submit", "true")
     assert "no daemon serves the queue; start it with: slipstream queue serve" in done.stderr
@@ -126,9 +148,11 @@ def test_machines_and_quotas(home):
     assert "2 H100" in table
     assert "80 80 GiB" in table
     queue("quota ann --max-gpus 4")
+    queue("quota ben --weight 2")
     found = queue("quota vision --team --max-gpus 16 --max-jobs 10")["quotas"]
     assert [(one["kind"], one["name"], one["max_gpus"]) for one in found] == [
         ("user", "ann", 4.0),
+        ("user", "ben", None),
         ("team", "vision", 16.0),
     ]
     assert "ann" in in_process("queue", "quota").stdout

@@ -77,10 +77,10 @@ def describe(request: ResourceRequest) -> str:
         kind = f" ({request.gpu})" if request.gpu else ""
         words.append(f"{request.gpus} GPU{'s' * (request.gpus > 1)}{kind}")
     if request.gpus and request.gpu_memory_mib:
-        words[-1] = f"{request.gpu_memory_mib / 1024:g} GiB of {words[-1]}"
+        words[-1] = f"{request.gpu_memory_mib / 1024:.4g} GiB of {words[-1]}"
     words.append(f"{request.cpus} CPU{'s' * (request.cpus != 1)}")
     if request.memory_mib:
-        words.append(f"{request.memory_mib / 1024:g} GiB of memory")
+        words.append(f"{request.memory_mib / 1024:.4g} GiB of memory")
     words += [f"{count} {name}" for name, count in sorted(request.accelerators.items())]
     return ", ".join(words)
 
@@ -217,7 +217,7 @@ def _shortage(request: ResourceRequest, free: FreeCapacity) -> str:
     if hosts >= wanted:
         return ""
     if request.gpus:
-        size = f" with {request.gpu_memory_mib / 1024:g} GiB" if request.gpu_memory_mib else ""
+        size = f" with {request.gpu_memory_mib / 1024:.4g} GiB" if request.gpu_memory_mib else ""
         return (
             f"waits for {request.gpus * wanted} free GPUs{size}; {free.num_gpus(request)} are free"
         )
