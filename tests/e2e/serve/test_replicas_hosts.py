@@ -41,10 +41,17 @@ def hosts(tmp_path_factory: pytest.TempPathFactory, packages: dict[str, Path]) -
     """Yield a desk with a model, and two hosts."""
     with open_hosts(tmp_path_factory.mktemp("hosts")) as hosts:
         hosts.start(2)
-        model = hosts.desk.path(f"{HOME}/m.slip")
-        shutil.copyfile(packages["double"], model)
-        os.chown(model, UID, UID)
+        put(packages["double"], hosts)
         yield hosts
+
+
+def put(package: Path, hosts: Hosts) -> None:
+    """Replace the model on the desk."""
+    model = hosts.desk.path(f"{HOME}/m.slip")
+    part = model.with_suffix(".part")
+    shutil.copyfile(package, part)
+    os.chown(part, UID, UID)
+    part.rename(model)
 
 
 def status(hosts: Hosts) -> Any:
@@ -105,8 +112,31 @@ def test_replicas_on_hosts_demand_a_secret_and_end_with_the_gateway(hosts: Hosts
     everything = "\n".join([*host.processes().values(), *desk.processes().values()])
     assert "PRIVATE KEY" not in everything
     assert "token" not in everything
+    copies = host.path(f"{HOME}/.slipstream/serve")
+    assert len(list(copies.iterdir())) == 1
     gateway.kill()
     wait_until(lambda: not serves(host))
+    assert not list(copies.iterdir())
+
+
+@pytest.mark.slow("gateway change")
+def test_a_new_file_reaches_the_hosts(hosts: Hosts, packages: dict[str, Path]) -> None:
+    desk, host = hosts.desk, hosts["host1"]
+    log, answers = desk.write(f"{HOME}/log", ""), desk.write(f"{HOME}/answers", "")
+    gateway = desk.start(*SERVE, "-H", "host1", log=log)
+    wait_until(lambda: ready(hosts) == {"host1": 1})
+    clients = desk.start(*LOAD, "2", log=answers)
+    put(packages["triple"], hosts)
+
+    def generations() -> list[int]:
+        return [each["generation"] for each in status(hosts)["replicas"]]
+
+    wait_until(lambda: generations() == [2])
+    assert len(list(host.path(f"{HOME}/.slipstream/serve").iterdir())) == 1  # the new one
+    os.kill(clients.pid, signal.SIGTERM)
+    assert clients.process.wait(60) == 0, answers.read_text()[-2000:]
+    os.kill(gateway.pid, signal.SIGTERM)
+    assert gateway.process.wait(60) == 0, log.read_text()
 
 
 def test_a_host_without_the_package_is_named(hosts: Hosts) -> None:

@@ -2,10 +2,11 @@
 
     python -m slipstream.serve.gateway.replica [ADDRESS]
 
-Its standard input is the lease: a line of JSON with what to serve, then a line now and then. When
-the lines stop or the input ends, the gateway is gone, and so is the reason for this server. Secrets
-come by that way too, so no other process sees them. Its standard output is one line of JSON: the
-ports, or why there are none.
+Its standard input is the lease: a line of JSON with what to serve, then an empty line now and then,
+and the word END for an orderly end. This server ends when the lines stop. If the input ends without
+that word, the gateway is gone, and this server also removes the copies of the models. Secrets come
+by that way too, so no other process sees them. Its standard output is one line of JSON: the ports,
+or why there are none.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import sys
 import tempfile
 import threading
@@ -27,6 +29,7 @@ from slipstream.serve.access import Tls, Tokens
 from slipstream.serve.repository import ModelSpec
 from slipstream.serve.server import ListenAddresses, ServeOptions, Server
 
+END = b"end"  # last word of a lease that ends in order
 LEASE_SECONDS = 5.0  # time between two lines of the lease
 # A gateway that is silent for so long is gone or cut off; chosen by hand, far above a busy host's
 # pauses.
@@ -43,6 +46,8 @@ class ReplicaOrder:
         certificate: Certificate in PEM format; "" (the default) for no encryption.
         private_key: Private key of the certificate.
         has_grpc: Whether the replica serves gRPC too (default False).
+        copies: Folder of the gateway's copies, which goes when the gateway is gone; "" (the
+            default) for none.
         options: Further fields of `ServeOptions`.
     """
 
@@ -51,6 +56,7 @@ class ReplicaOrder:
     certificate: str = ""
     private_key: str = field(default="", repr=False)
     has_grpc: bool = False
+    copies: str = ""
     options: dict[str, Any] = field(default_factory=dict[str, Any])
 
     def as_text(self) -> str:
@@ -104,22 +110,25 @@ async def serve(order: ReplicaOrder, host: str) -> None:
     """
     with tempfile.TemporaryDirectory(prefix="slipstream-replica-") as folder:
         server = Server(order.serve_options(host, Path(folder)), _announce)
-        lease = asyncio.create_task(_end_with_lease(server))
+        lease = asyncio.create_task(_end_with_lease(server, order.copies))
         try:
             await server.run()
         finally:
             lease.cancel()
 
 
-async def _end_with_lease(server: Server) -> None:
+async def _end_with_lease(server: Server, copies: str) -> None:
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin.buffer)
+    line = b"\n"
     try:
-        while await asyncio.wait_for(reader.readline(), LOST_SECONDS):
-            pass
+        while line == b"\n":
+            line = await asyncio.wait_for(reader.readline(), LOST_SECONDS)
     except asyncio.TimeoutError:
         print("slipstream: the gateway is silent; its replica ends", file=sys.stderr)
+    if not line and copies:  # a gateway that is only silent may need them again
+        await asyncio.to_thread(shutil.rmtree, copies, ignore_errors=True)
     # A server that still loads its models, or whose run hangs, does not heed `end`.
     timer = threading.Timer(LOST_SECONDS, os._exit, (1,))
     timer.daemon = True

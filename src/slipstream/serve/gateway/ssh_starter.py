@@ -90,6 +90,7 @@ class SshStarter:
             certificate=self._certificate,
             private_key=self._key,
             has_grpc=self._has_grpc,
+            copies=folder,
             options=dict(self._options),
         )
         # The third word is the address at which this connection reached the host.
@@ -132,7 +133,9 @@ class SshStarter:
     async def lose(self, name: str) -> None:
         """End a replica that has failed, and avoid its host for a while."""
         if host := self._placed.get(name):
-            self._places[host].bad_until = time.monotonic() + _BAD_SECONDS
+            place = self._places[host]
+            place.bad_until = time.monotonic() + _BAD_SECONDS
+            place.folders.clear()  # a replica that is cut off removes them
         await self.stop(name, 0.0)
 
     def list(self) -> Mapping[str, str]:

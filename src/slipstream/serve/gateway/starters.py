@@ -17,7 +17,7 @@ from slipstream.cluster.engines.ssh_host import SSH_FAILED
 from slipstream.cluster.outside import outside
 from slipstream.errors import PeerError, UsageError
 from slipstream.serve.gateway.generations import Generation
-from slipstream.serve.gateway.replica import LEASE_SECONDS, ReplicaOrder
+from slipstream.serve.gateway.replica import END, LEASE_SECONDS, ReplicaOrder
 from slipstream.serve.gateway.upstream import ReplicaAddress
 
 _LOG = logging.getLogger(__name__)
@@ -133,6 +133,7 @@ class ReplicaProcess:
     async def stop(self, seconds: float) -> None:
         """End the lease; kill the process group if it is still there after some seconds."""
         assert self._process.stdin is not None
+        self._write(END.decode())
         self._process.stdin.close()
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._process.wait(), max(seconds, 0.01))
@@ -192,6 +193,7 @@ class LocalStarter:
             models=models_of(generation),
             token=secrets.token_hex(),
             has_grpc=self._has_grpc,
+            copies=str(generation.folder.parent),
             options=options,
         )
         process = await ReplicaProcess.start([self._python, "-m", PROGRAM], order, name, "")
