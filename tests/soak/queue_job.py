@@ -38,6 +38,7 @@ if os.path.exists(sys.argv[4]):
     with open(sys.argv[4]) as file:
         DONE = float(file.read())
 log("start")
+START = time.time()
 time.sleep(max(0.0, float(sys.argv[2]) - DONE))
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 log("end")

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import JSON, Connection, ForeignKey, Index, create_engine, event, text
-from sqlalchemy.exc import DatabaseError
+from sqlalchemy.exc import DatabaseError, OperationalError
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, sessionmaker
 
 from slipstream.cluster.outside import outside
@@ -156,13 +156,19 @@ class QueueStore:
 
         Args:
             name: Name of the change, such as "decide" (default "": the block only reads).
+
+        Raises:
+            ConfigError: the disk is full, or another process has the database locked.
         """
-        if not name:
-            with self._sessions.begin() as session:
+        mark = outside(f"queue: {name}") if name else nullcontext()
+        try:
+            with mark, self._sessions.begin() as session:
                 yield session
-            return
-        with outside(f"queue: {name}"), self._sessions.begin() as session:
-            yield session
+        except OperationalError as error:
+            raise ConfigError(
+                f"{self.home / FILE_NAME} cannot be used: {error.orig}; make room on its disk, or"
+                " end the process that has it locked"
+            ) from error
 
     def close(self) -> None:
         """Close all connections to the database."""

@@ -240,3 +240,15 @@ def test_a_file_that_is_no_database_is_refused(tmp_path):
 
 def test_only_the_owner_reads_the_variables_of_jobs(queue):
     assert (queue.store.home / "queue.db").stat().st_mode & 0o077 == 0
+
+
+def test_a_database_that_somebody_has_locked_is_an_error(tmp_path, monkeypatch):
+    monkeypatch.setattr("slipstream.cluster.queue.store.BUSY_SECONDS", 0.1)
+    holder, other = QueueStore(tmp_path), QueueStore(tmp_path)
+    message = "queue.db cannot be used: database is locked; make room on its disk, or end the"
+    with holder.transaction() as session:
+        session.connection()
+        with pytest.raises(ConfigError, match=message):
+            JobQueue(other).jobs()
+    holder.close()
+    other.close()
