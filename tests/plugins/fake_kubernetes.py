@@ -2,7 +2,8 @@
 
 `python fake_kubernetes.py PORT FOLDER` answers the few calls that the engine makes. It runs the
 command of each pod as a process of this host, in a mount namespace of its own, where the pod's
-volumes are. Pods share the network of the host. Nothing checks that a real cluster does the same.
+volumes are, and in a network of all pods of the job. Nothing checks that a real cluster does the
+same.
 """
 
 import base64
@@ -35,11 +36,32 @@ def now() -> str:
     return f"{seconds}.{moment % 10**9:09d}Z"
 
 
+class Network:
+    """A network namespace, in which nothing but the loopback address is reached."""
+
+    def __init__(self) -> None:
+        self.holder = subprocess.Popen(
+            ["unshare", "--net", "sh", "-c", "ip link set lo up && echo && exec cat"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        assert self.holder.stdout is not None
+        assert self.holder.stdout.read(1)
+        self.enter = ["nsenter", f"--net=/proc/{self.holder.pid}/ns/net"]
+
+    def close(self) -> None:
+        """Let the network go; processes in it keep it."""
+        self.holder.kill()
+        self.holder.communicate()
+
+
 class Pod:
     """A pod, which is a process once its secret is there."""
 
-    def __init__(self, cluster: "FakeCluster", job: dict[str, Any], index: int) -> None:
-        self.cluster, self.job, self.index = cluster, job, index
+    def __init__(
+        self, cluster: "FakeCluster", job: dict[str, Any], index: int, network: Network
+    ) -> None:
+        self.cluster, self.job, self.index, self.network = cluster, job, index, network
         self.name = f"{job['metadata']['name']}-{index}-{next(cluster.numbers):05d}"
         self.spec = job["spec"]["template"]["spec"]
         self.created = now()[:19] + "Z"
@@ -68,7 +90,7 @@ class Pod:
             for word in container["command"]
         ]
         self.process = subprocess.Popen(
-            ["unshare", "--mount", "sh", "-c", script, "sh", *command],
+            [*self.network.enter, "unshare", "--mount", "sh", "-c", script, "sh", *command],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -155,7 +177,8 @@ class FakeCluster:
     def control(self, job: dict[str, Any]) -> None:
         """Make pods for a job until it has ended or is deleted."""
         name, spec = job["metadata"]["name"], job["spec"]
-        pods = {index: self.add(job, index) for index in range(spec["completions"])}
+        network = Network()
+        pods = {index: self.add(job, index, network) for index in range(spec["completions"])}
         rule = spec["podFailurePolicy"]["rules"][1]["onExitCodes"]
         failures = 0
         while self.objects.get(("jobs", name), {}).get("metadata") is job["metadata"]:
@@ -171,7 +194,7 @@ class FakeCluster:
                     self.finish(job, "Failed", "PodFailurePolicy", f"pod {pod.name}: code {code}")
                 elif code:
                     failures += 1
-                    pods[index] = self.add(job, index)
+                    pods[index] = self.add(job, index, network)
             if all(pod.process and pod.process.poll() == 0 for pod in pods.values()):
                 self.finish(job, "Complete", "CompletionsReached", "")
             if failures > spec["backoffLimit"]:
@@ -179,18 +202,21 @@ class FakeCluster:
         for pod in [pod for pod in self.pods.values() if pod.job is job]:
             pod.end()
             self.pods.pop(pod.name, None)
+        network.close()
 
-    def add(self, job: dict[str, Any], index: int) -> Pod:
+    def add(self, job: dict[str, Any], index: int, network: Network) -> Pod:
         """Return a new pod of a job."""
         with self.lock:
-            pod = Pod(self, job, index)
+            pod = Pod(self, job, index, network)
             self.pods[pod.name] = pod
             return pod
 
     def finish(self, job: dict[str, Any], kind: str, reason: str, message: str) -> None:
         """Give a job its last condition."""
         condition = {"type": kind, "status": "True", "reason": reason, "message": message}
-        self.objects["jobs", job["metadata"]["name"]]["status"] = {"conditions": [condition]}
+        with self.lock:
+            if found := self.objects.get(("jobs", job["metadata"]["name"])):
+                found["status"] = {"conditions": [condition]}
 
     def evict(self, name: str) -> None:
         """Take a pod away: it is ended and deleted, and the job makes another one."""

@@ -75,7 +75,7 @@ def call(desk: Host, method: str, path: str) -> str:
 @pytest.mark.slow("pods that are taken away")
 def test_a_head_that_is_evicted_starts_again_elsewhere(site: Site, tmp_path: Path) -> None:
     log = tmp_path / "log"
-    client = site.start("run", site.write_job("evicted", f"{PROGRAM} 40 0"), log=log)
+    client = site.start("run", site.write_job("evicted", f"{PROGRAM} 100 0"), log=log)
     wait_until(lambda: "rank 1 step 3\n" in log.read_text())
     run = site.run_id("evicted")
     selector = f"labelSelector=slipstream.run={run}"
@@ -86,7 +86,7 @@ def test_a_head_that_is_evicted_starts_again_elsewhere(site: Site, tmp_path: Pat
     text = log.read_text()
     assert "the hosts of the head are taken away" in text
     assert text.count("rank 0 step 0\n") == 2
-    assert text.count("rank 0 step 39\n") == 1
+    assert text.count("rank 0 step 99\n") == 1
     site.assert_clean()
 
 

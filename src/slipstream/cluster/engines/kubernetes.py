@@ -19,7 +19,9 @@ from slipstream.cluster.engines.remarks import (
     Remarks,
     cancelled_entry,
     end_entry,
+    is_submitted,
     mark_cancelled,
+    mark_submitted,
 )
 from slipstream.cluster.head.bundle import CODE
 from slipstream.cluster.spec import JobSpec
@@ -78,6 +80,7 @@ class KubernetesEngine:
         """Create what does not exist yet; the Job owns the rest, which is deleted with it."""
         job, *others = manifests(plan)
         api = self._api(plan)
+        mark_submitted(plan)
         made = api.create(job)
         owner = {
             "apiVersion": job["apiVersion"],
@@ -193,7 +196,7 @@ class KubernetesEngine:
 
     def release(self, plan: RunPlan) -> None:
         """Delete everything of the run."""
-        for kind in ("Job", "Secret", "Service"):
+        for kind in ("Job", "Secret", "Service") if is_submitted(plan) else ():
             self._api(plan).delete(kind, plan.run)
 
     def shell(self, plan: RunPlan, host: str) -> list[str]:

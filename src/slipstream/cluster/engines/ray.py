@@ -23,7 +23,9 @@ from slipstream.cluster.engines.remarks import (
     Remarks,
     cancelled_entry,
     end_entry,
+    is_submitted,
     mark_cancelled,
+    mark_submitted,
 )
 from slipstream.cluster.head.allocation import TAKEN_CODE
 from slipstream.cluster.head.placement import FILE_NAME
@@ -84,6 +86,7 @@ class RayEngine:
         job = self._jobs.get(plan.run)
         if job is not None and not self._is_taken(job):
             return
+        mark_submitted(plan)
         if job is not None:
             self._jobs.delete(plan.run)
         package = _package(plan)
@@ -169,6 +172,8 @@ class RayEngine:
 
     def release(self, plan: RunPlan) -> None:
         """Stop a job that still runs, and let Ray forget it."""
+        if not is_submitted(plan):
+            return
         until = time.monotonic() + CLEAN_SECONDS
         self._jobs.stop(plan.run)
         while not self._jobs.delete(plan.run):

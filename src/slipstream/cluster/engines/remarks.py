@@ -9,7 +9,9 @@ from slipstream.cluster.control.plan import RunPlan
 
 CANCELLED_CODE = 143
 DEADLINE_CODE = 124
-_MARK = "cancelled"  # file on the client of a run that the user has ended
+# Files on the client of a run that was submitted, and of one that the user has ended.
+_SUBMITTED = "submitted"
+_CANCELLED = "cancelled"
 
 
 class Remarks:
@@ -39,15 +41,29 @@ def end_entry(state: str, exit_code: int, text: str) -> str:
 
 def cancelled_entry(plan: RunPlan) -> str:
     """Return the last entry of a run that the user has ended, or "" if nobody has ended it."""
-    if not (plan.folder / _MARK).exists():
+    if not (plan.folder / _CANCELLED).exists():
         return ""
     return end_entry("cancelled", CANCELLED_CODE, "the job was cancelled")
 
 
 def mark_cancelled(plan: RunPlan) -> None:
     """Remember that the user has ended a run."""
+    _mark(plan, _CANCELLED)
+
+
+def mark_submitted(plan: RunPlan) -> None:
+    """Remember that something of a run may exist; called before anything is created."""
+    _mark(plan, _SUBMITTED)
+
+
+def is_submitted(plan: RunPlan) -> bool:
+    """Return whether something of a run may exist."""
+    return (plan.folder / _SUBMITTED).exists()
+
+
+def _mark(plan: RunPlan, name: str) -> None:
     plan.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    (plan.folder / _MARK).touch()
+    (plan.folder / name).touch()
 
 
 def _line(**fields: object) -> str:

@@ -17,7 +17,9 @@ from slipstream.cluster.engines.remarks import (
     Remarks,
     cancelled_entry,
     end_entry,
+    is_submitted,
     mark_cancelled,
+    mark_submitted,
 )
 from slipstream.cluster.engines.slurm_jobs import (
     SlurmJob,
@@ -91,6 +93,7 @@ class SlurmEngine:
             plan.placement(cwd=code, hosts=(), python=layout.python).write(folder)
         script = folder / "job.sh"
         script.write_text(batch_script(plan, str(folder), layout.python))
+        mark_submitted(plan)
         submit_job(script, plan.spec.secrets)
 
     # ---- while it runs ----
@@ -180,7 +183,7 @@ class SlurmEngine:
         began_at = time.monotonic()
         patience = END_SECONDS if (self._folder(plan) / ENDED).exists() else 0.0
         is_told = False
-        while (job := find_job(plan.run)) is not None and job.is_active:
+        while is_submitted(plan) and (job := find_job(plan.run)) is not None and job.is_active:
             waited = time.monotonic() - began_at
             if waited >= patience and not is_told:
                 cancel_job(job)
