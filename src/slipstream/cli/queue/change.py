@@ -9,7 +9,6 @@ import typer
 from slipstream.cli.options import AsJson
 from slipstream.cli.output import emit
 from slipstream.cli.queue.opening import Jobs, OneJob, opened_queue, wake_daemon
-from slipstream.cluster.queue import JobQueue
 
 CANCEL_EXAMPLES = """\b
 [bold]Examples[/bold]
@@ -43,6 +42,8 @@ def add_to(app: typer.Typer) -> None:
 
 def cancel(jobs: Jobs, as_json: AsJson = False) -> None:
     """Cancel jobs; those that run are told to end."""
+    from slipstream.cluster.queue import JobQueue
+
     with opened_queue() as store:
         queue = JobQueue(store)
         states = {number: queue.cancel(number) for number in jobs}
@@ -51,6 +52,8 @@ def cancel(jobs: Jobs, as_json: AsJson = False) -> None:
 
 def hold(jobs: Jobs, as_json: AsJson = False) -> None:
     """Let waiting jobs wait until they are released."""
+    from slipstream.cluster.queue import JobQueue
+
     with opened_queue() as store:
         queue = JobQueue(store)
         for number in jobs:
@@ -60,6 +63,8 @@ def hold(jobs: Jobs, as_json: AsJson = False) -> None:
 
 def release(jobs: Jobs, as_json: AsJson = False) -> None:
     """Let held jobs start when they can."""
+    from slipstream.cluster.queue import JobQueue
+
     with opened_queue() as store:
         queue = JobQueue(store)
         for number in jobs:
@@ -75,6 +80,8 @@ def top(
     as_json: AsJson = False,
 ) -> None:
     """Give a job the highest priority of those that wait, or a chosen one."""
+    from slipstream.cluster.queue import JobQueue
+
     with opened_queue() as store:
         chosen = JobQueue(store).set_priority(job, priority)
     emit({"job": job, "priority": chosen}, [f"job {job}: priority {chosen}"], as_json=as_json)

@@ -13,13 +13,12 @@ import typer
 from slipstream.cli.options import AsJson
 from slipstream.cli.output import emit
 from slipstream.cli.queue.opening import OneJob, opened_queue
-from slipstream.cluster.queue import JobQueue, JobRecord
-from slipstream.cluster.queue.daemon import output_path
-from slipstream.cluster.queue.scheduler import describe
-from slipstream.cluster.queue.shapes import Allocation
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+    from slipstream.cluster.queue import JobRecord
+    from slipstream.cluster.queue.shapes import Allocation
 
 LS_EXAMPLES = """\b
 [bold]Examples[/bold]
@@ -54,6 +53,8 @@ def ls(
     as_json: AsJson = False,
 ) -> None:
     """List the jobs: who runs where, and who waits for what."""
+    from slipstream.cluster.queue import JobQueue
+
     with opened_queue() as store:
         jobs = JobQueue(store).jobs(ended=all_jobs)
         fields = [_fields(job, store.home) for job in jobs]
@@ -62,6 +63,8 @@ def ls(
 
 def show_job(job: OneJob, as_json: AsJson = False) -> None:
     """Show one job, and the file with its output."""
+    from slipstream.cluster.queue import JobQueue
+
     with opened_queue() as store:
         record = JobQueue(store).job(job)
         fields = _fields(record, store.home)
@@ -77,6 +80,8 @@ def events(
 ) -> None:
     """Tell what happened, in order."""
     from rich.table import Table
+
+    from slipstream.cluster.queue import JobQueue
 
     with opened_queue() as store:
         found = JobQueue(store).events(job, newest)
@@ -130,6 +135,8 @@ def _page(job: JobRecord, fields: dict[str, Any]) -> Table:
 
 
 def _needs(job: JobRecord) -> str:
+    from slipstream.cluster.queue.scheduler import describe
+
     request = job.request
     few, many = request.min_hosts, request.max_hosts
     text = describe(request)
@@ -148,6 +155,8 @@ def _place(allocation: Allocation) -> str:
 
 
 def _fields(job: JobRecord, home: Path) -> dict[str, Any]:
+    from slipstream.cluster.queue.daemon import output_path
+
     output = str(output_path(home, job.token)) if job.token else None
     return {**asdict(job), "output": output}
 

@@ -11,14 +11,14 @@ from slipstream.cli.options import AsJson
 from slipstream.cli.output import emit
 from slipstream.cli.queue.opening import opened_queue, wake_daemon
 from slipstream.cli.queue.submit import parse_accelerators
-from slipstream.cluster.queue import JobQueue, MachinePool, QueueGpu, QueueMachine
-from slipstream.cluster.queue.capacity import FreeCapacity
-from slipstream.cluster.queue.shapes import ACTIVE_STATES, Quota
 from slipstream.errors import UsageError
 from slipstream.units import MIB, parse_bytes
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+    from slipstream.cluster.queue import QueueMachine
+    from slipstream.cluster.queue.capacity import FreeCapacity
 
 MACHINE = "A machine to add or change"
 
@@ -85,6 +85,10 @@ def machines(
     as_json: AsJson = False,
 ) -> None:
     """List the machines and what is free on them, or change them."""
+    from slipstream.cluster.queue import JobQueue, MachinePool, QueueGpu, QueueMachine
+    from slipstream.cluster.queue.capacity import FreeCapacity
+    from slipstream.cluster.queue.shapes import ACTIVE_STATES
+
     if sum(name is not None for name in (add, close, reopen, remove)) > 1:
         raise UsageError("allowed: one of --add, --close, --open and --remove at a time")
     one = QueueGpu(kind=gpu, memory_mib=parse_bytes(gpu_memory, "--gpu-memory") // MIB)
@@ -129,6 +133,9 @@ def quota(
 ) -> None:
     """List the quotas, or set the limits and the weight of a user or team."""
     from rich.table import Table
+
+    from slipstream.cluster.queue import JobQueue, MachinePool
+    from slipstream.cluster.queue.shapes import Quota
 
     with opened_queue() as store:
         pool = MachinePool(store)

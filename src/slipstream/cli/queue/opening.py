@@ -6,14 +6,15 @@ import errno
 import os
 from collections.abc import Generator
 from contextlib import contextmanager
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from slipstream.cli.output import remark
-from slipstream.cluster.queue import QueueStore
-from slipstream.cluster.queue.daemon import fifo_path
 from slipstream.settings import home_folder
+
+if TYPE_CHECKING:
+    from slipstream.cluster.queue import QueueStore
 
 Jobs = Annotated[list[int], typer.Argument(metavar="JOB...", help="Numbers of jobs.")]
 OneJob = Annotated[int, typer.Argument(metavar="JOB", help="Number of a job.")]
@@ -22,6 +23,8 @@ OneJob = Annotated[int, typer.Argument(metavar="JOB", help="Number of a job.")]
 @contextmanager
 def opened_queue() -> Generator[QueueStore]:
     """Yield the database of the queue."""
+    from slipstream.cluster.queue import QueueStore  # imported here because it takes 0.3 s
+
     store = QueueStore(home_folder())
     try:
         yield store
@@ -31,6 +34,8 @@ def opened_queue() -> Generator[QueueStore]:
 
 def wake_daemon() -> None:
     """Let the daemon look at the queue at once; say so if there is no daemon."""
+    from slipstream.cluster.queue.daemon import fifo_path
+
     path = fifo_path(home_folder())
     try:
         fifo = os.open(path, os.O_WRONLY | os.O_NONBLOCK)

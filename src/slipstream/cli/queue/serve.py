@@ -9,9 +9,6 @@ import typer
 from slipstream.cli.output import remark
 from slipstream.cli.progress import ending_on_signals
 from slipstream.cli.queue.opening import opened_queue
-from slipstream.cluster.queue import MachinePool, QueueDaemon
-from slipstream.cluster.queue.daemon import process_runner
-from slipstream.cluster.queue.this_host import this_host
 
 EXAMPLES = """\b
 [bold]Examples[/bold]
@@ -29,6 +26,10 @@ def add_to(app: typer.Typer) -> None:
 
 def serve() -> None:
     """Start jobs on this host when their resources are free, until a signal ends the daemon."""
+    from slipstream.cluster.queue import MachinePool, QueueDaemon
+    from slipstream.cluster.queue.daemon import process_runner
+    from slipstream.cluster.queue.this_host import this_host
+
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     with ending_on_signals(), opened_queue() as store:
         pool = MachinePool(store)

@@ -14,7 +14,6 @@ import typer
 from slipstream.cli.options import AsJson
 from slipstream.cli.output import emit, remark
 from slipstream.cli.queue.opening import opened_queue, wake_daemon
-from slipstream.cluster.queue import JobQueue, JobSubmission, ResourceRequest
 from slipstream.errors import UsageError
 from slipstream.units import MIB, parse_bytes, parse_duration
 
@@ -124,6 +123,8 @@ def submit(
     as_json: AsJson = False,
 ) -> None:
     """Give a job to the queue."""
+    from slipstream.cluster.queue import JobQueue, JobSubmission, ResourceRequest
+
     request = ResourceRequest(
         gpus=gpus,
         gpu=gpu,

@@ -276,8 +276,11 @@ class JobQueue:
         reasons: Mapping[int, str] = {}
         if any(row.state == "waiting" for row in rows):
             reasons = plan(read_state(session, time.time(), self._policy)).reasons
-        newest = select(AttemptRow).where(AttemptRow.job.in_([row.number for row in rows]))
-        attempts = {a.job: a for a in session.scalars(newest.order_by(AttemptRow.decided_at))}
+        attempts: dict[int, AttemptRow] = {}
+        if rows:
+            among = AttemptRow.job.between(rows[0].number, rows[-1].number)
+            query = select(AttemptRow).where(among).order_by(AttemptRow.decided_at)
+            attempts = {attempt.job: attempt for attempt in session.scalars(query)}
         return [_record(row, attempts.get(row.number), reasons.get(row.number)) for row in rows]
 
 
