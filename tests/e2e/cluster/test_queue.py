@@ -176,6 +176,14 @@ def test_wrong_usage(home, words, message):
     assert message in usage_error("queue", *words.split())
 
 
+def test_without_the_extra_the_command_says_what_to_install():
+    script = "import sys; sys.modules['sqlalchemy'] = None; from slipstream import cli; cli.main()"
+    command = [sys.executable, "-c", script, "queue", "ls"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("slipstream: the queue needs the package sqlalchemy")
+
+
 def test_variables_of_a_job_are_in_no_output(home):
     os.environ.pop("SECRET_OF_TEST", None)
     submit("--env SECRET_OF_TEST=hidden")

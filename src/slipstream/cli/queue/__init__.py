@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 import typer
 
 from slipstream.cli.groups import CommandLine
+from slipstream.errors import UsageError
 
 HELP = """Share machines between jobs.
 
@@ -33,6 +36,11 @@ def add_to(app: CommandLine) -> None:
 
 
 def _add_commands(app: typer.Typer) -> None:
+    if find_spec("sqlalchemy") is None:
+        raise UsageError(
+            "the queue needs the package sqlalchemy, which is not installed; run:"
+            " pip install 'slipstream[cluster]'"
+        )
     from slipstream.cli.queue import change, look, machines, serve, submit
 
     serve.add_to(app)
