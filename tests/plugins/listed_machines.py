@@ -2,8 +2,9 @@
 
 import base64
 import re
+import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -11,6 +12,12 @@ from typing import Any, Protocol
 import boto3  # pyright: ignore[reportMissingTypeStubs]
 from aliyun_server import FAKE, aliyun_environment, steer
 from moto_server import SERVER, aws_environment
+
+PRICES = """\
+import sys; sys.path.insert(0, sys.argv[1])
+from fake_aws_prices import PriceListHandler, ThreadingHTTPServer
+ThreadingHTTPServer(("0.0.0.0", int(sys.argv[2])), PriceListHandler).serve_forever()
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,8 +61,8 @@ class CloudStandIn(Protocol):
         ...
 
     @property
-    def service(self) -> str:
-        """Command line of the program."""
+    def services(self) -> Sequence[str]:
+        """Command lines of the program, and of those beside it."""
         ...
 
     @property
@@ -69,14 +76,18 @@ class CloudStandIn(Protocol):
 
 
 class MotoStandIn:
-    """The server of moto in the place of AWS."""
+    """The server of moto in the place of AWS, with a fake of the price list beside it."""
 
-    port = 5000
-    service = f"{SERVER} -H 0.0.0.0 -p {port}"
+    port, price_port = 5000, 5002
+    services = (
+        f"{SERVER} -H 0.0.0.0 -p {port}",
+        shlex.join((sys.executable, "-c", PRICES, str(Path(__file__).parent), str(price_port))),
+    )
 
     def __init__(self, address: str) -> None:
         self._url = f"http://{address}:{self.port}"
-        self.environ = aws_environment(self._url)
+        prices = {"AWS_ENDPOINT_URL_PRICING": f"http://{address}:{self.price_port}"}
+        self.environ = {**aws_environment(self._url), **prices}
 
     def machines(self) -> "MotoMachines":
         """Return its machines."""
@@ -96,7 +107,7 @@ class AliyunStandIn:
 
     def __init__(self, address: str, program: Path = FAKE, region: str = "cn-test") -> None:
         self._url = f"http://{address}:{self.port}"
-        self.service = f"{sys.executable} {program} {self.port} 0.0.0.0"
+        self.services = (f"{sys.executable} {program} {self.port} 0.0.0.0",)
         self.environ = {**aliyun_environment(self._url), "ALIYUN_DEFAULT_REGION": region}
 
     def machines(self) -> "AliyunMachines":

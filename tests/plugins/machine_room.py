@@ -45,7 +45,8 @@ class MachineRoom:
         self.by_id: dict[str, Host] = {}
         self.cloud = hosts.make("cloud", ADDRESS)
         self.cloud.boot()
-        self.cloud.serve(stand_in.service)
+        for service in stand_in.services:
+            self.cloud.serve(service)
         for host in (hosts.desk, self.cloud):
             configure(host.first, "route add default dev eth0")
         self._num_made = 0

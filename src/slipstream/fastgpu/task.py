@@ -299,7 +299,7 @@ class FastGpuTask:
         print(text, end="", flush=True)
 
     def _say(self, line: str) -> None:
-        print(f"{self.name}> {line}", file=sys.stderr, flush=True)
+        sys.stderr.write(f"{self.name}> {line}\n")  # in one call, as others print too
 
 
 class FileTail:

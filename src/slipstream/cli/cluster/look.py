@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -78,6 +79,7 @@ def show_tensorboard(
     try:
         with tensorboard(host, shell, folder, python) as (url, process):
             emit({"url": url}, [f"TensorBoard is at {url}"], as_json=as_json)
+            sys.stdout.flush()  # a program that reads it waits for the address
             remark("Ctrl-C ends it")
             raise typer.Exit(process.wait())
     except KeyboardInterrupt:
@@ -101,8 +103,6 @@ def _place(
     controller = session.open(name, TerminalView())
     _, path = controller.copy_end(f"head:{folder}")
     if record.engine == "local":
-        import sys
-
         return ThisHost(), ("sh", "-c"), path, sys.executable
     shell = controller.shell("")
     layout = layout_of(session, record)

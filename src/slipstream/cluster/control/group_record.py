@@ -92,7 +92,8 @@ class GroupFolder:
         """
         private, public = self._keys / name, self._keys / f"{name}.pub"
         if not private.exists():
-            self._keys.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for folder in (self._keys.parents[1], self._keys.parent, self._keys):
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             texts = make_ssh_key()
             for path, text in zip((public, private), reversed(texts), strict=True):
                 temporary = path.with_suffix(".new")

@@ -56,6 +56,13 @@ done
 PROMPT_COMMAND="${{PROMPT_COMMAND:+$PROMPT_COMMAND; }}. {folder}/step"
 """
 
+# Starts a shell unless there is one, and wakes it; one that is just ending may not hear that.
+_WAKE = """\
+{tmux} has-session -t ={session} 2> /dev/null \\
+  || (cd; exec {tmux} new-session -d -s {session} -x 200 -y 50 bash --rcfile {folder}/profile 9>&-)
+{tmux} send-keys -t ={session}: Enter 2> /dev/null || true
+"""
+
 _START = """\
 set -e
 umask 077
@@ -63,9 +70,6 @@ mkdir -p {folder}; cd {folder}
 exec 9> lock; flock 9
 cat > new.command
 test -e begun || {{ echo 0 > begun; touch 0.status; }}
-number=$(($(cat number 2> /dev/null || echo 0) + 1)); echo $number > number
-touch $number.output
-mv new.command $number.command
 if ! {tmux} has-session -t ={session} 2> /dev/null; then
   cat > step <<'END'
 {step}
@@ -73,18 +77,24 @@ END
   cat > profile <<'END'
 {profile}
 END
-  (cd; exec {tmux} new-session -d -s {session} -x 200 -y 50 bash --rcfile $OLDPWD/profile 9>&-)
 fi
-{tmux} send-keys -t ={session}: Enter
+number=$(($(cat number 2> /dev/null || echo 0) + 1)); echo $number > number
+touch $number.output
+mv new.command $number.command
+{wake}
 echo $number $PWD
 """
 
+# A command that has not begun when the shell is gone gets another shell.
 _ASK = """\
 cd {folder}
 for turn in $(seq {turns}); do
   here=$({tmux} has-session -t ={session} 2> /dev/null && echo yes || true)
   test ! -e {number}.status || exec cat {number}.status
-  test -n "$here" || {{ echo gone; exit; }}
+  if test -z "$here"; then
+    test "$(cat begun)" -lt {number} || {{ echo gone; exit; }}
+    {wake}
+  fi
   sleep 0.1
 done
 """
@@ -134,7 +144,8 @@ class MachineShell:
         """
         folder = f"~/{self._folder}"
         step = _STEP.format(folder=folder, interrupted=INTERRUPTED_CODE)
-        script = self._script(_START, step=step, profile=_PROFILE.format(folder=folder))
+        profile = _PROFILE.format(folder=folder)
+        script = self._script(_START, step=step, profile=profile, wake=self._script(_WAKE))
         answer = self._host.run(script, what="starting a command", text=f"{command}\n")
         number, _, folder = answer.strip().partition(" ")
         return ShellCommand(number=int(number), folder=folder)
@@ -194,13 +205,8 @@ class MachineShell:
 
     def _ask(self, command: ShellCommand, *, wait: bool) -> int | None:
         turns = int(ASK_SECONDS / 0.1) if wait else 1
-        folder = shlex.quote(command.folder)
-        script = _ASK.format(
-            folder=folder,
-            tmux="tmux -L slipstream",
-            session=self._session,
-            number=command.number,
-            turns=turns,
+        script = self._script(
+            _ASK, number=str(command.number), turns=str(turns), wake=self._script(_WAKE)
         )
         answer = self._host.run(script, what="waiting for a command").strip()
         if answer == "gone":
