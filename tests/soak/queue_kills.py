@@ -320,14 +320,23 @@ def run_scenario(folder: Path, stop_at: str = "", line: int = -1) -> bool:
     return was_killed
 
 
-def run_points(base: Path) -> int:
-    """Kill the daemon before and after each of its calls to the outside; return their number."""
+def run_points(base: Path, every: int) -> int:
+    """Kill the daemon before and after each of its calls to the outside, or some of them.
+
+    Args:
+        base: Folder for the queues.
+        every: Number of calls from one kill to the next; 1 for all calls.
+
+    Returns:
+        Number of calls.
+    """
+    number = 0
     for moment in ("before", "after"):
         number, killed = 0, True
         while killed:
             killed = run_scenario(base / f"{moment}-{number}", f"{moment}:{number}")
-            number += killed
-        print(f"killed {moment} each of {number} calls and transactions", flush=True)
+            number += every * killed
+        print(f"killed {moment} calls and transactions up to the {number}th", flush=True)
     return number
 
 
@@ -349,6 +358,7 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=50, help="kills at random moments")
     parser.add_argument("--mean", type=float, default=3.0, help="mean length of jobs in seconds")
     parser.add_argument("--points", action="store_true", help="kill at each transaction and call")
+    parser.add_argument("--every", type=int, default=1, help="kill at every so many of them")
     parser.add_argument("--lines", type=int, default=0, help="kill at each of so many lines")
     parser.add_argument("--bar", type=float, default=BAR, help="least share of the packing")
     parser.add_argument("--seed", type=int, default=int(time.time()))
@@ -359,7 +369,7 @@ def main() -> int:
         base = Path(name)
         try:
             if options.points:
-                result["points"] = run_points(base)
+                result["points"] = run_points(base, options.every)
             if options.lines:
                 result["lines"] = run_lines(base, options.lines)
             if options.jobs:

@@ -15,11 +15,13 @@ PROGRAM = Path(__file__).parents[2] / "soak" / "queue_kills.py"
     ("options", "least"),
     [
         pytest.param(
-            "--jobs 60 --kills 5 --mean 0.3 --bar 0 --seed 1",
-            {"jobs": 60, "kills": 5},
+            "--jobs 100 --kills 5 --mean 0.3 --bar 0 --seed 1",
+            {"jobs": 100, "kills": 5},
             marks=pytest.mark.slow("queue kills"),
         ),
-        pytest.param("--jobs 0 --points", {"points": 20}, marks=pytest.mark.slow("queue kills")),
+        pytest.param(
+            "--jobs 0 --points --every 7", {"points": 20}, marks=pytest.mark.slow("queue kills")
+        ),
     ],
 )
 def test_kills_of_the_daemon(options, least):
