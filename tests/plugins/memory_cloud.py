@@ -38,6 +38,7 @@ class MemoryPart:
         self.num_created = 0
         self.num_completed = 0
         self.num_busy = 0
+        self.num_stuck = 0
 
     def is_wanted(self, plan: ClusterPlan) -> bool:
         return True
@@ -61,6 +62,9 @@ class MemoryPart:
         return [item for item in self.items.values() if cluster in ("", item.cluster)]
 
     def delete(self, found: Found) -> None:
+        if self.num_stuck:
+            self.num_stuck -= 1
+            raise BusyError("in use")
         self.items.pop(found.external_id, None)
 
 

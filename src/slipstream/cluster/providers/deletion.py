@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from slipstream.cluster.providers.cloud import MACHINE, CloudRegion
 from slipstream.cluster.providers.pace import BusyError, Pace
@@ -49,30 +49,28 @@ def _empty(
     notice: Notice,
 ) -> None:
     """Delete resources of one kind until none is listed."""
-    seen: dict[str, Found] = {}
+    reasons: dict[str, str] = {}
+    present: set[str] = set()
 
     def is_empty() -> bool:
-        remaining = listed(cluster)
-        seen.update({found.external_id: found for found in remaining})
-        for found in remaining:
+        remaining = {found.external_id: found for found in listed(cluster)}
+        for gone in sorted(present - set(remaining)):
+            notice(f"{gone} deleted")
+        present.clear()
+        present.update(remaining)
+        for external_id, found in remaining.items():
+            reasons[external_id] = "it is still listed"
             try:
                 delete(found)
             except BusyError as error:
-                reasons[found.external_id] = str(error)
+                reasons[external_id] = str(error)
         return not remaining
 
-    reasons: dict[str, str] = {}
     try:
         pace.until(is_empty, f"the resources of {cluster} are gone")
     except BusyError as error:
-        remaining = ", ".join(reasons.get(key, key) for key in seen)
-        raise BusyError(f"{error}: {remaining}") from error
-    _tell(list(seen.values()), notice)
-
-
-def _tell(gone: Sequence[Found], notice: Notice) -> None:
-    for found in gone:
-        notice(f"{found.kind.replace('_', ' ')} {found.external_id} deleted")
+        left = "; ".join(f"{key}: {reasons[key]}" for key in sorted(present))
+        raise BusyError(f"{error}. Left are {left}") from error
 
 
 def _open_entries(cloud: CloudRegion, cluster: str, ledger: ResourceLedger) -> list[Resource]:

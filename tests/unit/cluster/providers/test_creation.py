@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 from memory_cloud import MemoryCloud
 
-from slipstream.cluster.providers import ClusterRequest, Pace
+from slipstream.cluster.providers import BusyError, ClusterRequest, Pace
 from slipstream.cluster.providers.cloud_provider import CloudProvider
 from slipstream.cluster.providers.creation import MAX_LAUNCHES
 from slipstream.cluster.records import ResourceLedger, Store
 from slipstream.errors import QuotaError, UsageError
 
 PACE = Pace(poll_seconds=0.0, settle_seconds=0.0, limit_seconds=5.0)
+HASTY = replace(PACE, limit_seconds=1.0)
 PATIENT = replace(PACE, settle_seconds=5.0)
 REQUEST = ClusterRequest(
     name="demo",
@@ -165,6 +166,22 @@ def test_requests_that_no_cloud_can_fulfil_are_refused(
     with pytest.raises(UsageError, match=reason):
         CloudProvider(MemoryCloud(), PACE).up(replace(REQUEST, **changes), ledger, ignore)
     assert ledger.resources(all_states=True) == []
+
+
+def test_a_deletion_tells_what_went_and_what_is_left(ledger: ResourceLedger) -> None:
+    cloud = MemoryCloud()
+    notices: list[str] = []
+    provider = CloudProvider(cloud, PACE)
+    provider.up(replace(REQUEST, num_machines=1), ledger, ignore)
+    cloud.network.num_stuck = 10**9
+    with pytest.raises(BusyError, match=r"demo are gone.*Left are network-1: in use"):
+        CloudProvider(cloud, HASTY).down("demo", ledger, notices.append)
+    assert notices == ["i-1 deleted"]
+    assert ledger.resources("demo")
+    cloud.network.num_stuck = 1
+    provider.down("demo", ledger, notices.append)
+    assert notices == ["i-1 deleted", "network-1 deleted"]
+    assert ledger.resources("demo") == []
 
 
 def test_fewer_machines_leave_the_others_alone(ledger: ResourceLedger) -> None:
