@@ -77,7 +77,7 @@ def test_jobs_of_the_page_run_and_a_killed_daemon_is_continued(home, tmp_path):
         process.wait()
     share = submit("--gpus 1 --gpu-memory 20GiB --time 2h", program=("train.py",))
     waiting = queue(f"show {share}")
-    assert waiting["message"].startswith("waits for 1 free GPUs with 20 GiB; 0 are free; starts")
+    assert waiting["message"].startswith("waits for 1 free GPU with 20 GiB; free now: 0; starts")
     (tmp_path / "go").touch()
     with daemon() as process:
         done = wait_for(first, "succeeded")
@@ -169,11 +169,24 @@ def test_machines_and_quotas(home):
         ("submit --min-hosts 2 --max-hosts 1 true", "asks for 2 to 1 hosts"),
         ("show 7", "there is no job 7; the queue has had no job"),
         ("machines --add a --remove b", "allowed: one of --add, --close, --open and --remove"),
+        ("scale --max-machines 2 --price 0", "allowed: a price above 0, one from 0 on"),
         ("machines --add a --gpus 1", "the GPUs of machine a have no memory"),
     ],
 )
 def test_wrong_usage(home, words, message):
     assert message in usage_error("queue", *words.split())
+
+
+def test_scaling_says_how_many_machines_the_jobs_are_worth(home):
+    queue(MACHINE)
+    submit("--gpus 1 --min-hosts 1 --max-hosts 4")
+    submit("--gpus 1 --min-hosts 9 --max-hosts 9")
+    plan = queue("scale --max-machines 8 --price 3.50 --waiting-price 10")
+    assert (plan["machines"], plan["hosts"]) == (1, {"1": 1, "2": 0})
+    assert plan["reasons"]["1"] == "runs on 1 machine until its speed is known"
+    assert "1 machine; idle ones are kept for" in (
+        in_process("queue", "scale", "--max-machines", "8", "--price", "3.50").stdout
+    )
 
 
 def test_without_the_extra_the_command_says_what_to_install():

@@ -41,10 +41,11 @@ def _add_commands(app: typer.Typer) -> None:
             "the queue needs the package sqlalchemy, which is not installed; run:"
             " pip install 'slipstream[cluster]'"
         )
-    from slipstream.cli.queue import change, look, machines, serve, submit
+    from slipstream.cli.queue import change, look, machines, scale, serve, submit
 
     serve.add_to(app)
     submit.add_to(app)
     look.add_to(app)
     change.add_to(app)
     machines.add_to(app)
+    scale.add_to(app)

@@ -17,6 +17,7 @@ from slipstream.cluster.queue.shapes import (
     QueuePolicy,
     QueueState,
     Quota,
+    counted,
     gpu_units,
 )
 
@@ -102,7 +103,9 @@ class QuotaCheck:
             owner = f"the quota of {quota.kind} {quota.name}"
             running = self._num_jobs.get(group, 0)
             if quota.max_jobs is not None and running + num_jobs > quota.max_jobs:
-                return f"{owner} is {quota.max_jobs} jobs at a time; {running} run"
+                return (
+                    f"{owner} is {counted(quota.max_jobs, 'job')} at a time; now running: {running}"
+                )
             used, wanted = self._gpus.get(group, 0.0), gpu_units(allocation)
             if quota.max_gpus is not None and used + wanted > quota.max_gpus + 1e-9:
                 return (

@@ -16,6 +16,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from slipstream.cluster.queue.shapes import counted
+
 # Least saving for which a job is changed: below it, the pause of the change is not earned back. A
 # guess, which tests/soak/scaling.py tries.
 LEAST_SAVING = 0.03
@@ -103,7 +105,7 @@ def scale(jobs: Sequence[ScalingJob], policy: ScalingPolicy) -> ScalingPlan:
             left -= more
     for job in jobs:
         if not hosts[job.number]:
-            reasons[job.number] = f"all {policy.max_machines} machines are given to other jobs"
+            reasons[job.number] = f"waits: other jobs have all {policy.max_machines} machines"
     machines = max(policy.min_machines, policy.max_machines - left)
     return ScalingPlan(machines=machines, hosts=hosts, reasons=reasons)
 
@@ -132,7 +134,7 @@ def _doublings(
     while 2 * hosts <= job.max_hosts:
         rate = job.rates.get(hosts)
         if rate is None:
-            reasons[job.number] = f"runs on {hosts} machines until its speed on them is known"
+            reasons[job.number] = f"runs on {counted(hosts, 'machine')} until its speed is known"
             return found
         doubled = job.rates.get(2 * hosts, rate * gain)
         gain = doubled / rate
@@ -145,7 +147,7 @@ def _doublings(
             return found
         found.append((saving, hosts))
         hosts *= 2
-    reasons[job.number] = f"runs on {hosts} machines, the most that it can use"
+    reasons[job.number] = f"runs on {counted(hosts, 'machine')}, the most that it can use"
     return found
 
 
@@ -153,7 +155,7 @@ def _told(hosts: int, rate: float, doubled: float, is_measured: bool) -> str:
     share = doubled / 2 / rate
     how = "has" if is_measured else "would have"
     return (
-        f"runs on {hosts} machines: on {2 * hosts} each machine {how} {share:.0%} of the speed"
-        f" ({doubled / 2 / hosts:.3g} against {rate / hosts:.3g} samples/s), so a sample would cost"
+        f"runs on {counted(hosts, 'machine')}: on {2 * hosts} each machine {how} {share:.0%} of the"
+        f" speed ({doubled / 2 / hosts:.3g} against {rate / hosts:.3g} samples/s), so a sample would cost"
         " more"
     )

@@ -22,6 +22,7 @@ from slipstream.cluster.queue.shapes import (
     QueueMachine,
     QueueState,
     ResourceRequest,
+    counted,
 )
 
 
@@ -75,10 +76,10 @@ def describe(request: ResourceRequest) -> str:
     words: list[str] = []
     if request.gpus:
         kind = f" ({request.gpu})" if request.gpu else ""
-        words.append(f"{request.gpus} GPU{'s' * (request.gpus > 1)}{kind}")
+        words.append(counted(request.gpus, "GPU") + kind)
     if request.gpus and request.gpu_memory_mib:
         words[-1] = f"{request.gpu_memory_mib / 1024:.4g} GiB of {words[-1]}"
-    words.append(f"{request.cpus} CPU{'s' * (request.cpus != 1)}")
+    words.append(counted(request.cpus, "CPU"))
     if request.memory_mib:
         words.append(f"{request.memory_mib / 1024:.4g} GiB of memory")
     words += [f"{count} {name}" for name, count in sorted(request.accelerators.items())]
@@ -218,10 +219,9 @@ def _shortage(request: ResourceRequest, free: FreeCapacity) -> str:
         return ""
     if request.gpus:
         size = f" with {request.gpu_memory_mib / 1024:.4g} GiB" if request.gpu_memory_mib else ""
-        return (
-            f"waits for {request.gpus * wanted} free GPUs{size}; {free.num_gpus(request)} are free"
-        )
-    return f"waits for {describe(request)} on {wanted} hosts; {hosts} have them free"
+        needed = counted(request.gpus * wanted, "free GPU")
+        return f"waits for {needed}{size}; free now: {free.num_gpus(request)}"
+    return f"waits for {describe(request)} on {counted(wanted, 'host')}; free on {hosts}"
 
 
 def _held_back(first: Reservation) -> str:

@@ -102,6 +102,11 @@ class HostShare:
 Allocation = tuple[HostShare, ...]
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun, such as "1 GPU" or "2 GPUs"."""
+    return f"{number} {noun}{'s' * (number != 1)}"
+
+
 def gpu_units(allocation: Allocation) -> float:
     """Return the number of GPUs in an allocation; a share of a GPU counts as its fraction."""
     return sum(share.gpu_units for share in allocation)

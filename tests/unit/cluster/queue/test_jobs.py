@@ -167,7 +167,7 @@ def test_jobs_that_wait_say_for_what(queue):
     first, second = queue.submit(gpus=2), queue.submit(gpus=2)
     queue.start()
     assert queue.jobs.job(first).message == ""
-    assert queue.jobs.job(second).message.startswith("waits for 2 free GPUs; 0 are free; starts")
+    assert queue.jobs.job(second).message.startswith("waits for 2 free GPUs; free now: 0; starts")
     assert queue.jobs.impossible(ResourceRequest(gpus=3)).startswith("never starts")
 
 

@@ -16,7 +16,7 @@ def test_each_job_begins_with_its_smallest_number():
     found = scale([ScalingJob(number=1, max_hosts=8), ScalingJob(number=2, min_hosts=2)], POLICY)
     assert found.hosts == {1: 1, 2: 2}
     assert found.machines == 3
-    assert found.reasons[1] == "runs on 1 machines until its speed on them is known"
+    assert found.reasons[1] == "runs on 1 machine until its speed is known"
 
 
 def test_a_job_that_scales_well_doubles_step_by_step():
@@ -51,7 +51,7 @@ def test_with_few_machines_every_job_gets_one_before_any_gets_two():
     jobs = [wide, *(ScalingJob(number=number) for number in (2, 3, 4))]
     found = scale(jobs, few)
     assert found.hosts == {1: 1, 2: 1, 3: 1, 4: 0}
-    assert found.reasons[4] == "all 3 machines are given to other jobs"
+    assert found.reasons[4] == "waits: other jobs have all 3 machines"
 
 
 def test_the_job_that_gains_most_doubles_first():

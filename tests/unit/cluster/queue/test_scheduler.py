@@ -65,7 +65,7 @@ def test_a_job_gets_all_its_hosts_or_none():
     assert gpus_of(found.starts[1]) == {"a": [0, 1, 2, 3], "b": [0, 1, 2, 3]}
     found = decide(running(9, 1), job(1, 4, hosts=(2, 2)), machines=machines)
     assert not found.starts
-    assert "waits for 8 free GPUs; 7 are free" in found.reasons[1]
+    assert "waits for 8 free GPUs; free now: 7" in found.reasons[1]
 
 
 def test_an_elastic_job_starts_with_the_hosts_that_others_leave():
@@ -79,13 +79,13 @@ def test_jobs_share_a_gpu_until_its_memory_is_full():
     small = [job(number, gib=30) for number in range(1, 8)]
     found = decide(*small, machines=[machine(gpus=2)])
     assert [gpus_of(found.starts[n])["a"] for n in (1, 2, 3, 4)] == [[0], [0], [1], [1]]
-    assert found.reasons[5].startswith("waits for 1 free GPUs with 30 GiB; 0 are free")
+    assert found.reasons[5].startswith("waits for 1 free GPU with 30 GiB; free now: 0")
 
 
 def test_a_whole_gpu_is_not_shared():
     found = decide(job(1, gib=10), job(2, 2), job(3, 1), machines=[machine(gpus=2)])
     assert list(found.starts) == [1]
-    assert found.reasons[2].startswith("waits for 2 free GPUs; 1 are free")
+    assert found.reasons[2].startswith("waits for 2 free GPUs; free now: 1")
 
 
 def test_processors_memory_and_named_accelerators_count():
@@ -112,7 +112,7 @@ def test_a_job_that_no_machine_can_hold_says_so_and_holds_nobody_up():
 
 def test_a_closed_machine_gets_no_job():
     found = decide(job(1), machines=[machine(is_open=False)])
-    assert found.reasons[1] == "waits for 1 free GPUs; 0 are free; no machine that has them is open"
+    assert found.reasons[1] == "waits for 1 free GPU; free now: 0; no machine that has them is open"
 
 
 def test_the_higher_priority_is_first():
@@ -174,7 +174,7 @@ def test_a_job_above_its_quota_reserves_and_preempts_nothing():
 def test_a_quota_of_jobs():
     quotas = [Quota(kind="user", name="ann", max_jobs=1)]
     found = decide(job(1, user="ann"), job(2, user="ann"), quotas=quotas)
-    assert found.reasons == {2: "the quota of user ann is 1 jobs at a time; 1 run"}
+    assert found.reasons == {2: "the quota of user ann is 1 job at a time; now running: 1"}
 
 
 def test_a_short_job_goes_before_a_reservation():
@@ -195,7 +195,7 @@ def test_a_long_job_may_not_delay_a_reservation():
 def test_a_job_of_unknown_length_takes_what_a_reservation_leaves():
     holder = running(9, 5, since=0.0, expected_seconds=100.0)
     found = decide(holder, job(1, 4), job(2, 2), job(3, 2))
-    assert list(found.starts) == [2]  # 3 are free, the reservation needs 4 of 8: 2 of 4 are spare
+    assert list(found.starts) == [2]  # free now: 3, the reservation needs 4 of 8: 2 of 4 are spare
 
 
 def test_the_spare_beside_a_reservation_is_used_once():
@@ -207,7 +207,7 @@ def test_the_spare_beside_a_reservation_is_used_once():
 def test_behind_a_job_of_unknown_length_nobody_knows_the_time():
     found = decide(running(9, 8), job(1, 8))
     assert found.reasons[1] == (
-        "waits for 8 free GPUs; 0 are free; starts when job 9, whose length is not known, ends"
+        "waits for 8 free GPUs; free now: 0; starts when job 9, whose length is not known, ends"
     )
 
 
