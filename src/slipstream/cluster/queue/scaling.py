@@ -154,8 +154,8 @@ def _doublings(
 def _told(hosts: int, rate: float, doubled: float, is_measured: bool) -> str:
     share = doubled / 2 / rate
     how = "has" if is_measured else "would have"
+    speeds = f"{doubled / 2 / hosts:.3g} against {rate / hosts:.3g} samples/s"
     return (
         f"runs on {counted(hosts, 'machine')}: on {2 * hosts} each machine {how} {share:.0%} of the"
-        f" speed ({doubled / 2 / hosts:.3g} against {rate / hosts:.3g} samples/s), so a sample would cost"
-        " more"
+        f" speed ({speeds}), so a sample would cost more"
     )
