@@ -54,8 +54,8 @@ class TestSlurm(EngineContract):
     """The engine of Slurm."""
 
 
-# The first rank of the first start waits for ever; the second start ends at once.
-ONCE = "if [ -e been ]; then echo back; else echo first; sleep 1; touch been; sleep 1000; fi"
+# A rank of the first start waits for ever; one of the second start ends at once.
+ONCE = "if [ -e b$RANK ]; then echo back; else touch b$RANK; echo first; sleep 1000; fi"
 
 
 def started(site: Site, name: str, log: Path, **fields: Any) -> Program:

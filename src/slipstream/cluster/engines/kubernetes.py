@@ -55,6 +55,9 @@ class KubernetesEngine:
         refused = {
             "software.packages": (spec.software.packages, "put them into the image"),
             "software.requirements": (spec.software.requirements, "put them into the image"),
+            "software.frameworks": (spec.software.frameworks, "put them into the image"),
+            "software.cuda": (spec.software.cuda, "set k8s.node_selector"),
+            "software.cudnn": (spec.software.cudnn, "put it into the image"),
             "outputs": (spec.outputs, "write them to a volume of k8s.claims or to a URL"),
             "resources.gpu": (spec.resources.gpu, "set k8s.node_selector"),
             "data": (

@@ -23,7 +23,8 @@ MAX_SECRET_BYTES = 1 << 20  # Kubernetes allows no more
 MARGIN_SECONDS = 120
 GRACE_SECONDS = 60
 KEPT_SECONDS = 86400  # a job that has ended is kept so long, for a client that comes back
-MAX_POD_FAILURES = 20
+MAX_POD_FAILURES = 20  # pods that were evicted or preempted do not count
+_DISRUPTED = {"type": "DisruptionTarget", "status": "True"}
 
 
 def manifests(plan: RunPlan) -> list[dict[str, Any]]:
@@ -57,7 +58,7 @@ def _job(plan: RunPlan) -> dict[str, Any]:
         "ttlSecondsAfterFinished": KEPT_SECONDS,
         "podFailurePolicy": {
             "rules": [
-                {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]},
+                {"action": "Ignore", "onPodConditions": [_DISRUPTED]},
                 {
                     "action": "FailJob",
                     "onExitCodes": {

@@ -60,6 +60,9 @@ class RayEngine:
         refused = {
             "outputs": (spec.outputs, "write them to a folder that the nodes share or to a URL"),
             "software.wheels": (spec.software.wheels, "install them on the nodes"),
+            "software.frameworks": (spec.software.frameworks, "name them in software.packages"),
+            "software.cuda": (spec.software.cuda, "install it on the nodes"),
+            "software.cudnn": (spec.software.cudnn, "install it on the nodes"),
             "resources.gpu": (spec.resources.gpu, "set resources.accelerators to Ray's name of it"),
             "resources.disk": (spec.resources.disk, "Ray does not know the disks of nodes"),
             "data": (

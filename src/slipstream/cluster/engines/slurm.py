@@ -52,12 +52,17 @@ class SlurmEngine:
         self._remarks = Remarks()
 
     def check(self, plan: RunPlan) -> None:
-        """Refuse kinds of GPUs, of which Slurm knows other names, and a folder within the code."""
+        """Refuse what is not known of the nodes, and a folder within the code."""
         spec = plan.spec
         if spec.resources.gpu:
             raise UsageError(
                 f"resources.gpu is {spec.resources.gpu!r}, but Slurm has names of its own for GPUs;"
                 " leave it out, and set slurm.options: --gres=gpu:NAME:NUMBER"
+            )
+        if spec.software.cuda or spec.software.cudnn:
+            raise UsageError(
+                "software.cuda or software.cudnn is set, but Slurm chooses the nodes when the job"
+                " starts; leave them out, and set slurm.options: --constraint=NAME"
             )
         if _home(plan).is_relative_to(plan.code_folder):
             raise UsageError(
