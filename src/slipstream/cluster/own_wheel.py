@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import tempfile
+import threading
 import zipfile
 from functools import cache
 from importlib.metadata import Distribution, distribution
@@ -20,9 +21,11 @@ from slipstream.errors import UnsupportedError
 _SKIPPED = ("__pycache__",)
 
 
-@cache
+_lock = threading.Lock()
+
+
 def build_own_wheel(python: tuple[int, ...], machine: str) -> Path:
-    """Return the path of a wheel of this Slipstream, made for this process.
+    """Return the path of a wheel of this Slipstream, which is made once for this process.
 
     Args:
         python: Version of Python on the host, such as (3, 11).
@@ -34,6 +37,13 @@ def build_own_wheel(python: tuple[int, ...], machine: str) -> Path:
     own = distribution("slipstream")
     tag = _tag(own)
     _check(tag, python, machine)
+    with _lock:  # hosts are prepared at the same time, and all of them get the same wheel
+        return _build(tag)
+
+
+@cache
+def _build(tag: str) -> Path:
+    own = distribution("slipstream")
     name = f"slipstream-{own.version}"
     folder = Path(tempfile.mkdtemp(prefix="slipstream-wheel-"))
     path = folder / f"{name}-{tag}.whl"

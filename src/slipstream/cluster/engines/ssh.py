@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
@@ -64,7 +64,7 @@ class SshEngine:
         ready = self._prepare_hosts(plan, facts, progress)
         names = list(ready)
         layout.home = facts[names[0]].home
-        layout.python = ready[names[0]]
+        layout.python = _common(ready)
         layout.hosts = names[: plan.spec.hosts.max]
         layout.spares = names[plan.spec.hosts.max :]
         self._place_head(plan, layout, layout.hosts[0])
@@ -347,6 +347,17 @@ class SshEngine:
         for stream in self._streams.values():
             stream.close()
         self._streams.clear()
+
+
+def _common(pythons: Mapping[str, str]) -> str:
+    """Return the path of Python, which must be the same on all hosts."""
+    if len(set(pythons.values())) > 1:
+        listed = ", ".join(f"{path} on {host}" for host, path in pythons.items())
+        raise ConfigError(
+            f"the hosts have different environments: {listed}; give all of them the same version of"
+            " Python, or name one in software.python"
+        )
+    return next(iter(pythons.values()))
 
 
 def hosts_of_spec(plan: RunPlan) -> list[SshHost]:
