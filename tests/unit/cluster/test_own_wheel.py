@@ -36,7 +36,7 @@ def test_pip_installs_it_and_it_runs(tmp_path: Path) -> None:
     subprocess.run([*pip, str(wheel)], check=True)
     program = "import slipstream._core, slipstream.cluster.head.daemon as d; print(d.__file__)"
     ran = subprocess.run(
-        [sys.executable, "-c", program],
+        [sys.executable, "-S", "-c", program],  # without the environment of this test
         capture_output=True,
         text=True,
         check=True,
