@@ -21,7 +21,7 @@ from slipstream.cluster.queue.attempts import Attempt, Attempts
 from slipstream.cluster.queue.runner import ProcessRunner, QueueRunner
 from slipstream.cluster.queue.shapes import QueuePolicy
 from slipstream.cluster.queue.store import QueueStore
-from slipstream.errors import UsageError
+from slipstream.errors import SlipstreamError, UsageError
 
 _log = logging.getLogger(__name__)
 
@@ -98,18 +98,22 @@ class QueueDaemon:
                     self._look_at(attempt)
 
     def _look_at(self, attempt: Attempt) -> None:
-        status = self._runner.poll(attempt.token)
-        if status.state == "running" and attempt.state in ("preempting", "cancelling"):
-            self._carry_out(attempt)
-        elif status.state == "unknown":
-            self._carry_out(attempt)
+        """Bring one attempt forward; an error of the runner does not hold other jobs up."""
+        try:
             status = self._runner.poll(attempt.token)
+            stops = attempt.state in ("preempting", "cancelling")
+            if status.state == "unknown" or (status.state == "running" and stops):
+                self._carry_out(attempt)
+                status = self._runner.poll(attempt.token)
+        except SlipstreamError as error:
+            _log.warning("job %d: %s; it is tried again", attempt.job, error)
+            return
+        if attempt.state == "starting" and status.state != "unknown":
+            self._attempts.started(attempt.token, self._clock())
+            _log.info("job %d runs", attempt.job)
         if status.state == "ended":
             self._attempts.ended(attempt.token, status.exit_code, self._clock())
             _log.info("job %d ended with %s", attempt.job, status.exit_code)
-        elif attempt.state == "starting":
-            self._attempts.started(attempt.token, self._clock())
-            _log.info("job %d runs", attempt.job)
 
     def _carry_out(self, attempt: Attempt) -> None:
         """Start or stop a job, again if a killed daemon has done it already."""

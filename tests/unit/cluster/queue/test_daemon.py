@@ -22,7 +22,7 @@ from slipstream.cluster.queue import (
 from slipstream.cluster.queue.attempts import Attempt
 from slipstream.cluster.queue.daemon import fifo_path, process_runner
 from slipstream.cluster.queue.shapes import HostShare
-from slipstream.errors import UsageError
+from slipstream.errors import PeerError, UsageError
 
 LIMIT_SECONDS = 60.0
 WAITS_FOR_TERM = "trap 'echo saving; exit 75' TERM; echo ready; while :; do sleep 0.02; done"
@@ -237,6 +237,37 @@ def test_a_job_whose_shim_was_killed_holds_its_gpus_until_its_processes_end(home
 def token_of(token):
     """Return the variable by which the processes of a token are found."""
     return f"SLIPSTREAM_QUEUE_TOKEN={token}"
+
+
+class DoubtfulRunner:
+    """A runner that fails once to start the first job."""
+
+    def __init__(self, runner):
+        self.runner = runner
+        self.failures = 1
+
+    def start(self, attempt):
+        if attempt.job == 1 and self.failures:
+            self.failures -= 1
+            raise PeerError("host a does not answer")
+        self.runner.start(attempt)
+
+    def poll(self, token):
+        return self.runner.poll(token)
+
+    def stop(self, token, grace_seconds):
+        self.runner.stop(token, grace_seconds)
+
+
+def test_a_start_that_fails_is_tried_again_and_holds_nobody_up(client):
+    first, second = client.submit("true"), client.submit("true")
+    server = QueueDaemon(client.store, DoubtfulRunner(client.runner))
+    server.round()
+    assert client.jobs.job(first).state == "starting"
+    assert client.jobs.job(second).state in ("running", "succeeded")
+    server.round()
+    assert client.jobs.job(first).state in ("running", "succeeded")
+    assert client.jobs.job(first).num_attempts == 1
 
 
 def test_one_daemon_at_a_time(client):

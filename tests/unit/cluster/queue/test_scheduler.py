@@ -297,7 +297,7 @@ def test_nothing_is_overbooked_and_everything_that_can_start_does(seed):
         state = started(state, found)
         active = [one for one in state.jobs if one.is_active]
         free = FreeCapacity.of(state.machines, [one.allocation for one in active])
-        for host in free._hosts.values():
+        for host in (free.host(one.name) for one in state.machines):
             assert min([*host.gpus, host.cpus, host.memory_mib]) >= 0
         waiting = {one.number for one in state.jobs if one.state == "waiting"}
         assert waiting == set(found.reasons)
