@@ -308,3 +308,21 @@ def test_nothing_is_overbooked_and_everything_that_can_start_does(seed):
         possible(one.request, state.machines) or "quota" in found.reasons[one.number]
         for one in never
     )
+
+
+@pytest.mark.parametrize("seconds", [None, 10.0])
+def test_a_large_job_does_not_starve_behind_small_ones(seconds):
+    small = [job(number, seconds=seconds) for number in range(2, 10)]
+    state = QueueState(jobs=tuple(small), machines=(machine(),), now=NOW)
+    state = started(state, plan(state))
+    state = replace(state, jobs=(*state.jobs, job(1, 8, submitted_at=NOW)))
+    for number in range(10, 30):
+        newcomer = job(number, seconds=seconds, submitted_at=NOW + number)
+        state = replace(state, jobs=(*state.jobs, newcomer), now=NOW + number)
+        found = plan(state)
+        if 1 in found.starts:
+            return
+        state = started(state, found)
+        oldest = next(one for one in state.jobs if one.is_active)
+        state = replace(state, jobs=tuple(one for one in state.jobs if one is not oldest))
+    pytest.fail("the large job waits although all jobs before it have ended")
