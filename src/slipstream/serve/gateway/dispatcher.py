@@ -61,13 +61,14 @@ class DispatchLimits:
         seconds: Time limit of a request in seconds, counted from when a replica can take it; the
             request itself may set a shorter limit.
         start_seconds: Longest time in seconds for which a request waits while no replica is ready.
-        open_each: Largest number of requests that one replica has at a time.
+        open_each: Largest number of requests that one replica has at a time; a replica should see
+            them at once, because it refuses early what it cannot finish in time.
         waiting: Largest number of requests that wait for a replica.
     """
 
     seconds: float = 10.0
     start_seconds: float = 120.0
-    open_each: int = 64
+    open_each: int = 1024
     waiting: int = 1024
 
 
@@ -118,12 +119,14 @@ class Dispatcher:
     async def _answer(self, exchange: ReplicaExchange[T]) -> T:
         deadline = _Deadline(exchange.begin, exchange.own_timeout(), self._limits)
         tried: set[str] = set()
-        lost = 0
+        lost = load = 0
         refused: T | None = None
         while True:
             replica = self._free(tried)
-            if refused is not None and (replica is None or replica.name in tried):
+            if refused is not None and not (replica and _is_worth_it(replica, tried, load)):
                 return refused
+            if refused is not None:
+                self._retried("refused")
             if replica is None:
                 replica = await self._wait(deadline)
             else:
@@ -141,8 +144,7 @@ class Dispatcher:
                 continue
             if refused is not None or not exchange.is_refusal(answer):
                 return answer
-            refused = answer
-            self._retried("refused")
+            refused, load = answer, replica.open + 1
 
     def _free(self, tried: Collection[str]) -> ReplicaServer | None:
         """Return the free replica with the fewest requests; one that is new to it comes first."""
@@ -241,6 +243,14 @@ class _Deadline:
             self._has_begun = True
             at = asyncio.get_running_loop().time() + self._limits.seconds
             self.at = at if self._own is None else min(at, self._own)
+
+
+def _is_worth_it(replica: ReplicaServer, tried: Collection[str], load: int) -> bool:
+    """Return whether a replica may do what another one with so many requests has refused.
+
+    If all are equally busy, second attempts would only double the load.
+    """
+    return replica.name not in tried and 2 * replica.open < load
 
 
 def _expire(waiter: asyncio.Future[ReplicaServer]) -> None:

@@ -11,6 +11,8 @@ from slipstream.serve.refusals import Reason, RequestRefusedError
 # Statuses with which a replica refuses what another one may do.
 _REFUSED = frozenset({Reason.BUSY.status, 502, Reason.UNAVAILABLE.status, Reason.LATE.status})
 _JSON_LENGTH = JSON_LENGTH.encode()
+# A replica that is alive refuses a late request itself, which costs no connection. Chosen by hand.
+_GRACE_SECONDS = 0.25
 _MOST_JSON = 4096  # bytes of a body in which its own time limit is looked for
 
 
@@ -49,7 +51,7 @@ class HttpExchange:
         answer = await connection.exchange(
             request_head(request, pool.address.token),
             request.body,
-            deadline,
+            deadline + _GRACE_SECONDS,
             has_body=request.method != b"HEAD",
         )
         pool.release(connection)

@@ -220,6 +220,7 @@ class ConnectionPool:
         Raises:
             ReplicaLostError: the replica accepts no connections.
             ReplicaSilentError: it does not answer at all.
+            AnswerLateError: the deadline passed.
         """
         while self._idle:
             connection = self._idle.pop()
@@ -238,6 +239,8 @@ class ConnectionPool:
                 seconds,
             )
         except asyncio.TimeoutError as error:  # a subclass of OSError from Python 3.11 on
+            if seconds < _CONNECT_SECONDS:  # which tells nothing about the replica
+                raise AnswerLateError("the deadline passed") from error
             raise ReplicaSilentError(f"{self.address} does not answer") from error
         except OSError as error:
             raise ReplicaLostError(f"{self.address} accepts no connections: {error}") from error

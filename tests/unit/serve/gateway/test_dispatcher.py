@@ -150,6 +150,9 @@ def test_a_refusal_is_tried_once_elsewhere_and_then_passed_on() -> None:
         assert await replicas.ask([REFUSAL, "answer"]) == "answer"
         assert await replicas.ask([REFUSAL, REFUSAL, "answer"]) == REFUSAL
         assert replicas.retries == {"refused": 2}
+        for each in replicas.dispatcher.replicas:
+            each.open = 1
+        assert await replicas.ask([REFUSAL, "answer"]) == REFUSAL  # the others are as busy
         only = Replicas("a")
         assert await only.ask([REFUSAL, "answer"]) == REFUSAL
         assert only.dispatcher.waiting == 0
