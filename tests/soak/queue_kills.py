@@ -254,10 +254,11 @@ def run_random(folder: Path, num_jobs: int, kills: int, mean_seconds: float, see
     urgent = [job.number for job in queue.jobs.jobs() if job.state == "held"]
     packing, area = offline_packing(queue), gpu_seconds(queue) / NUM_GPUS
     print(f"{num_jobs} jobs, area {area:.1f} s, offline packing {packing:.1f} s", flush=True)
-    pause = packing / (kills + 1)
-    num_kills, next_kill = 0, time.monotonic() + draw.uniform(0.0, 2.0) * pause
+    start = time.monotonic()
+    # Nothing ends before the packing does, so all kills come while jobs run.
+    kill_times = sorted(start + draw.uniform(0.0, packing) for _ in range(kills))
     step = 0.9 * packing / (len(urgent) + 1)
-    next_urgent = time.monotonic() + step
+    num_kills, next_urgent = 0, start + step
     queue.start_daemon()
     while live := queue.num_live():
         now = time.monotonic()
@@ -265,14 +266,13 @@ def run_random(folder: Path, num_jobs: int, kills: int, mean_seconds: float, see
             queue.jobs.release(urgent.pop())
             poke(str(fifo_path(folder)))
             next_urgent = now + step
-        if num_kills < kills and now > next_kill:
+        if num_kills < kills and now > kill_times[num_kills]:
             queue.kill_daemon()
             queue.start_daemon()
             num_kills += 1
-            next_kill = now + draw.uniform(0.0, 2.0) * pause
             if num_kills % 10 == 0:
                 print(f"{num_kills} kills, {live} jobs left", flush=True)
-        time.sleep(min(0.2, pause / 4))
+        time.sleep(min(0.2, packing / (4 * kills + 4)))
     queue.kill_daemon()
     took = check_log(queue)
     restarts = sum(job.num_attempts - 1 for job in queue.jobs.jobs(ended=True))
