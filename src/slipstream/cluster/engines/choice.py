@@ -29,15 +29,15 @@ def make_engine(spec: JobSpec, store: Store) -> RunEngine:
 
             return SshEngine()
         case "slurm":
-            from slipstream.cluster.engines.slurm import SlurmEngine
+            from slipstream.cluster.engines.slurm.engine import SlurmEngine
 
             return SlurmEngine()
         case "k8s":
-            from slipstream.cluster.engines.kubernetes import KubernetesEngine
+            from slipstream.cluster.engines.kubernetes.engine import KubernetesEngine
 
             return KubernetesEngine()
         case "ray":
-            from slipstream.cluster.engines.ray import RayEngine
+            from slipstream.cluster.engines.ray.engine import RayEngine
 
             return RayEngine(spec.ray.address)
         case "aws" | "aliyun":

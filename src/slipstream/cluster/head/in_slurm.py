@@ -11,6 +11,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from slipstream.cluster.head.allocation import TAKEN_CODE, run_lent_head, with_head_here
@@ -31,7 +32,9 @@ def run_in_slurm(folder: Path, job: str, hosts: Sequence[str]) -> int:
     """
     if (folder / ENDED).exists():
         return 0
-    placement = with_head_here(read_placement(folder), tuple(dict.fromkeys(hosts)))
+    names = tuple(dict.fromkeys(hosts))
+    # Slurm may have given fewer nodes than the largest number; then nobody waits for the others.
+    placement = replace(with_head_here(read_placement(folder), names), max_hosts=len(names))
     placement.write(folder)
     step = subprocess.Popen(_step(folder, len(placement.hosts)), stdin=subprocess.DEVNULL)
     code = run_lent_head(placement, folder, Journal(folder / JOURNAL))

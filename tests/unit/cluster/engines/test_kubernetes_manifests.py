@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from slipstream.cluster.control.plan import RunPlan
-from slipstream.cluster.engines.kubernetes_manifests import manifests
+from slipstream.cluster.engines.kubernetes.manifests import manifests
 
 MakePlan = Callable[..., RunPlan]
 

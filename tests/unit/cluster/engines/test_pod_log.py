@@ -1,6 +1,6 @@
 """The journal is read from the logs of pods line by line, whatever times the lines have."""
 
-from slipstream.cluster.engines.pod_log import read_pod_log
+from slipstream.cluster.engines.kubernetes.pod_log import read_pod_log
 
 LOGS = {
     "old": "2026-11-29T14:00:00.5Z one\n"

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from slipstream.cluster.control.plan import RunPlan
-from slipstream.cluster.engines.slurm_script import batch_script
+from slipstream.cluster.engines.slurm.script import batch_script
 
 MakePlan = Callable[..., RunPlan]
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 from urllib.parse import quote, urlencode
 
 from slipstream.cluster.engines.http_exchange import exchange
-from slipstream.cluster.engines.kubernetes_access import KubernetesAccess
+from slipstream.cluster.engines.kubernetes.access import KubernetesAccess
 from slipstream.cluster.outside import outside
 from slipstream.errors import (
     AuthError,

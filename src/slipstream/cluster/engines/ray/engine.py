@@ -17,7 +17,7 @@ from slipstream.cluster.control.estimate import Estimate
 from slipstream.cluster.control.plan import RunPlan
 from slipstream.cluster.engines.code_bundle import bundle_files
 from slipstream.cluster.engines.protocol import HeadState, JournalPart, RunProgress
-from slipstream.cluster.engines.ray_jobs import RayJobs
+from slipstream.cluster.engines.ray.jobs import RayJobs
 from slipstream.cluster.engines.remarks import (
     CANCELLED_CODE,
     Remarks,

@@ -39,8 +39,8 @@ def _options(plan: RunPlan, folder: str) -> list[str]:
     chosen = {
         "--job-name": plan.run,
         "--dependency": "singleton",  # of two jobs of this name, the second waits, and then ends
+        # With --ntasks-per-node, Slurm would give the least number of nodes only.
         "--nodes": str(hosts.max) if hosts.min == hosts.max else f"{hosts.min}-{hosts.max}",
-        "--ntasks-per-node": "1",
         "--cpus-per-task": str(cpus) if cpus else "",
         "--gres": generic,
         "--mem": f"{math.ceil(resources.memory * 1024)}M" if resources.memory else "",

@@ -21,14 +21,14 @@ from slipstream.cluster.engines.remarks import (
     mark_cancelled,
     mark_submitted,
 )
-from slipstream.cluster.engines.slurm_jobs import (
+from slipstream.cluster.engines.slurm.jobs import (
     SlurmJob,
     cancel_job,
     exit_code_of,
     find_job,
     submit_job,
 )
-from slipstream.cluster.engines.slurm_script import batch_script
+from slipstream.cluster.engines.slurm.script import batch_script
 from slipstream.cluster.engines.this_host import ThisHost
 from slipstream.cluster.head.allocation import TAKEN_CODE
 from slipstream.cluster.head.placement import ENDED, FILE_NAME, JOURNAL

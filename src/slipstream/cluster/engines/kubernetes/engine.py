@@ -9,10 +9,10 @@ from typing import Any
 
 from slipstream.cluster.control.estimate import Estimate
 from slipstream.cluster.control.plan import RunPlan
-from slipstream.cluster.engines.kubernetes_access import read_access
-from slipstream.cluster.engines.kubernetes_api import KubernetesApi
-from slipstream.cluster.engines.kubernetes_manifests import LABEL, WORK_FOLDER, manifests
-from slipstream.cluster.engines.pod_log import read_pod_log
+from slipstream.cluster.engines.kubernetes.access import read_access
+from slipstream.cluster.engines.kubernetes.api import KubernetesApi
+from slipstream.cluster.engines.kubernetes.manifests import LABEL, WORK_FOLDER, manifests
+from slipstream.cluster.engines.kubernetes.pod_log import read_pod_log
 from slipstream.cluster.engines.protocol import HeadState, JournalPart, RunProgress
 from slipstream.cluster.engines.remarks import (
     DEADLINE_CODE,
