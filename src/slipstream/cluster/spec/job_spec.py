@@ -48,8 +48,8 @@ class JobSpec(SpecModel):
     """The description of a job."""
 
     name: Name
-    """Name of the run: lower-case letters, digits and hyphens, at most 40; by default that of the
-    job file."""
+    """Name of the run: at most 32 lower-case letters, digits and hyphens, a letter first; by
+    default that of the job file."""
     command: Command
     """Program and arguments, as a text or a list: `train.py --lr 0.1`. A .py file runs with the
     Python of the hosts' environment."""

@@ -52,5 +52,5 @@ def _texts(value: Any) -> Any:
 Duration = Annotated[float, BeforeValidator(_duration), Field(gt=0)]
 Gibibytes = Annotated[float, BeforeValidator(_gib), Field(gt=0)]
 Texts = Annotated[tuple[str, ...], BeforeValidator(_texts)]
-Name = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$")]
+Name = Annotated[str, Field(pattern=r"^[a-z]([a-z0-9-]{0,30}[a-z0-9])?$")]
 Command = Annotated[tuple[str, ...], BeforeValidator(_command), Field(min_length=1)]

@@ -88,8 +88,10 @@ def check_job(fields: Mapping[str, Any], source: str) -> JobSpec:
 
 
 def name_of(text: str) -> str:
-    """Return a text as a name: with lower-case letters, digits and hyphens only."""
-    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:40].strip("-") or "job"
+    """Return a text as a name of a run."""
+    name = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+    name = name if name[:1].isalpha() else f"job-{name}"
+    return name[:32].strip("-")
 
 
 def _override(fields: dict[str, Any], assignment: str) -> None:

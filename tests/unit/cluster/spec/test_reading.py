@@ -7,6 +7,7 @@ import pytest
 
 from slipstream.cluster.spec import JobSpec, read_job
 from slipstream.cluster.spec.page import job_page
+from slipstream.cluster.spec.reading import name_of
 from slipstream.errors import UsageError
 
 
@@ -57,6 +58,22 @@ def test_durations_and_sizes_have_units(tmp_path: Path) -> None:
     assert job.retry.hang == 1800
     assert job.retry.backoff == (2, 60)
     assert (job.resources.memory, job.resources.gpu_memory) == (32, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("train", "train"),
+        ("My Job_2", "my-job-2"),
+        ("2nd", "job-2nd"),
+        ("---", "job"),
+        ("x" * 50, "x" * 32),
+        ("a" * 31 + "_b", "a" * 31),
+    ],
+)
+def test_a_file_name_becomes_a_name(text: str, name: str) -> None:
+    assert name_of(text) == name
+    assert JobSpec(name=name, command=("a",)).name == name
 
 
 def test_the_command_line_overrides_fields(tmp_path: Path) -> None:
