@@ -110,7 +110,14 @@ class FastGpuJob:
         self._on_all(lambda task: task.propagate_env(env_vars))
 
     def stop(self) -> None:
-        """Stop all machines; their disks stay. `make_job` starts them again."""
+        """Stop all machines; their disks stay. `make_job` starts them again.
+
+        Spot machines cannot be stopped, so they go on until `kill` or their deadline.
+        """
+        if self._group.record.request.is_spot:
+            text = "are spot machines, which cannot be stopped; they go on until kill() or deadline"
+            print(f"the machines of {self.name} {text}", file=sys.stderr, flush=True)
+            return
         self._group.stop()
 
     def kill(self) -> None:

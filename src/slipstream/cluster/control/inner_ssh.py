@@ -34,6 +34,7 @@ cat > slipstream.config <<'END'
 Host {addresses}
   IdentityFile ~/.ssh/slipstream_key
   StrictHostKeyChecking accept-new
+  LogLevel ERROR
 END
 if ! grep -qxF 'Include slipstream.config' config; then
   {{ echo 'Include slipstream.config'; cat config; }} > config.new

@@ -1,0 +1,175 @@
+"""`slipstream cluster up` and what follows: moto makes machines, which are hosts that boot."""
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
+
+import pytest
+from cluster_hosts import Hosts
+from engine_contract import SIGKILLED, SLIPSTREAM
+from host_boot import HOME
+from machine_room import DEADLINE_FILE, MachineRoom, open_machine_room
+from moto_server import IMAGE, INSTANCE_TYPE, SERVER
+from waiting import wait_until
+
+pytestmark = [
+    pytest.mark.netns,
+    pytest.mark.launcher("sshd", "ssh", "ssh-keygen", "tmux", "rsync"),
+    pytest.mark.multiprocess,
+    pytest.mark.skipif(not SERVER.exists(), reason="moto's server is not installed"),
+]
+
+UP = ("--on", "aws", "--type", INSTANCE_TYPE, "--image", IMAGE, "--open-to", "10.91.0.1/32")
+SECONDS = 120.0
+
+
+@pytest.fixture(scope="module")
+def room(hosts: Hosts) -> Iterator[MachineRoom]:
+    """Yield a cloud whose machines are hosts."""
+    with open_machine_room(hosts) as room:
+        yield room
+
+
+def cluster(room: MachineRoom, *arguments: str, stop: str = "") -> "CompletedProcess[str]":
+    """Call `slipstream cluster` at the desk."""
+    environ = {**room.environ, **({"SLIPSTREAM_STOP_AT": stop} if stop else {})}
+    desk = room.hosts.desk
+    return desk.run(SLIPSTREAM, "cluster", *arguments, environ=environ, seconds=SECONDS)
+
+
+def answer(room: MachineRoom, *arguments: str) -> Any:
+    """Return what `slipstream cluster ... --json` prints."""
+    done = cluster(room, arguments[0], "--json", *arguments[1:])
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.slow("life of a group of machines")
+def test_a_group_is_created_used_stopped_started_and_given_back(room: MachineRoom) -> None:
+    done = cluster(room, "up", "lab", "--machines", "2", *UP)
+    assert done.returncode == 2
+    assert "nobody can be asked for the cost here; allow it with --yes" in done.stderr
+    assert f"2 x {INSTANCE_TYPE} for 1.05 US dollars an hour, at most 25.2" in done.stderr
+    assert answer(room, "ls") == []
+
+    group = answer(room, "up", "lab", "--machines", "2", *UP, "--yes")
+    assert [machine["name"] for machine in group["machines"]] == ["task0.lab", "task1.lab"]
+    room.wait_for(2)
+    again = answer(room, "up", "lab", "--machines", "2", *UP)  # nothing costs anything new
+    assert again["machines"] == group["machines"]
+    assert len(room.running) == 2
+    other = cluster(room, "up", "lab", *UP[:3], "p3.2xlarge", *UP[4:])
+    assert "the group lab exists with instance_type 'g4dn.xlarge'" in other.stderr
+
+    inner = group["machines"][1]["inner_address"]
+    results = answer(room, "exec", "lab", "--", f"cd /tmp; ssh {inner} hostname")
+    assert [result["output"] for result in results] == ["vm2\n", "vm2\n"]
+    (result,) = answer(room, "exec", "lab", "--machine", "task0", "pwd")
+    assert result == {"machine": "task0.lab", "number": 2, "exit_code": 0, "output": "/tmp\n"}
+    shown = cluster(room, "exec", "lab", "--", "hostname; false")
+    assert (shown.returncode, sorted(shown.stdout.splitlines())) == (
+        1,
+        ["[task0.lab] vm1", "[task1.lab] vm2"],
+    )
+    loads = answer(room, "top", "lab")
+    assert [(load["host"], load["problem"]) for load in loads] == [
+        ("task0.lab", ""),
+        ("task1.lab", ""),
+    ]
+    assert answer(room, "mount", "lab") == []
+
+    states = [machine["state"] for machine in answer(room, "stop", "lab")["machines"]]
+    assert states == ["stopped", "stopped"]
+    room.wait_for(0)
+    answer(room, "start", "lab")
+    (result,) = answer(room, "exec", "lab", "--machine", "task1", "--", "ls -d .ssh; pwd")
+    assert result["output"] == f".ssh\n{HOME}\n"
+
+    (cost,) = answer(room, "cost", "lab")
+    assert cost["has_prices"]
+    assert (cost["per_hour"], cost["most"]) == (1.052, pytest.approx(25.248, rel=1e-3))
+    assert 0.0 < cost["spent"] < 0.2
+    assert answer(room, "gc")["doomed"] == []
+
+    assert cluster(room, "down", "lab").returncode == 0
+    room.wait_for(0)
+    assert answer(room, "ls") == []
+    (cost,) = answer(room, "cost", "lab")
+    assert (cost["num_open"], cost["per_hour"]) == (0, 0)
+    assert not room.hosts.desk.path(f"{HOME}/.slipstream/keys/groups/lab").exists()
+
+
+@pytest.mark.slow("kill of a client")
+def test_a_client_that_is_killed_while_it_creates_is_followed_by_another_one(
+    room: MachineRoom,
+) -> None:
+    names: set[str] = set()
+    # 12 to 34: from the network over the machines to their set-up.
+    for stop in ("after:20", "before:25", "after:34"):
+        done = cluster(room, "up", "killed", "--machines", "2", *UP, "--yes", stop=stop)
+        assert done.returncode in (0, *SIGKILLED), done.stderr
+        names |= {host.name for host in room.running}
+    answer(room, "up", "killed", "--machines", "2", *UP, "--yes")
+    hosts = room.wait_for(2)
+    assert names <= {host.name for host in hosts}  # none was made twice
+    cluster(room, "down", "killed", stop="after:10")
+    assert cluster(room, "down", "killed").returncode == 0
+    room.wait_for(0)
+    report = answer(room, "gc", "--on", "aws")
+    assert (report["doomed"], report["kept"], report["leaks"]) == ([], [], [])
+
+
+@pytest.mark.slow("deadline without a client")
+def test_machines_end_at_their_deadline_without_a_client(room: MachineRoom) -> None:
+    answer(room, "up", "short", *UP, "--yes", "--deadline", "1h")
+    (host,) = room.wait_for(1)
+    later = answer(room, "extend", "short", "2h")
+    assert abs(float(host.path(DEADLINE_FILE).read_text()) - later["deadline_at"]) < 2.0
+    assert later["deadline_at"] > time.time() + 7000.0
+    host.path(DEADLINE_FILE).write_text("1\n")  # the time has come
+    room.wait_for(0)
+    assert answer(room, "status", "short")["machines"] == []
+    assert cluster(room, "down", "short").returncode == 0
+    assert answer(room, "gc", "--on", "aws")["kept"] == []
+
+
+FAKE_TENSORBOARD = """\
+import argparse, http.server
+parser = argparse.ArgumentParser()
+for name in ("--logdir", "--host", "--port"):
+    parser.add_argument(name)
+options = parser.parse_args()
+class Page(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200); self.end_headers(); self.wfile.write(options.logdir.encode())
+http.server.HTTPServer((options.host, int(options.port)), Page).serve_forever()
+"""
+
+
+@pytest.mark.slow("life of a group of machines", represents=False)
+def test_tensorboard_is_reached_through_ssh_and_ends_with_its_command(
+    room: MachineRoom, tmp_path: Path
+) -> None:
+    answer(room, "up", "board", *UP, "--yes")
+    (host,) = room.wait_for(1)
+    missing = cluster(room, "tensorboard", "board", "--logdir", "runs")
+    assert "task0.board has no TensorBoard" in missing.stderr
+    host.write(f"{HOME}/.local/bin/tensorboard", "#!/bin/sh\n", 0o755)
+    site = host.output("python3", "-c", "import site; print(site.getusersitepackages())").strip()
+    host.write(f"{site}/tensorboard/__init__.py", "")
+    host.write(f"{site}/tensorboard/main.py", FAKE_TENSORBOARD)
+    log = tmp_path / "log"
+    arguments = ("cluster", "tensorboard", "board", "--logdir", "runs", "--json")
+    client = room.hosts.desk.start(SLIPSTREAM, *arguments, environ=room.environ, log=log)
+    wait_until(lambda: "Ctrl-C ends it" in log.read_text())
+    url = json.loads(log.read_text().partition("Ctrl-C")[0])["url"]
+    page = room.hosts.desk.output(
+        "python3", "-c", f"import urllib.request as r; print(r.urlopen({url!r}).read())"
+    )
+    assert page == "b'runs'\n"
+    client.kill()
+    wait_until(lambda: not any("--logdir" in line for line in host.processes().values()))
+    assert cluster(room, "down", "board").returncode == 0
