@@ -46,6 +46,7 @@ EXAMPLES = """\b
   slipstream run -n 2 --tty train.py        rank 0 draws on the terminal
   slipstream run -H a:8 --ssh-option Port=2222 --env DATA=/data train.py
   slipstream run --min 2 --max 8 --hosts-from hosts.sh train.py    elastic
+  slipstream run job.yaml --on ssh          the job of a file, on any hosts
 
 Each rank gets the variables of torchrun (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT)
 and the key of the job. When a rank fails, the others end; in an elastic job
