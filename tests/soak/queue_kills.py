@@ -356,7 +356,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=1000)
     parser.add_argument("--kills", type=int, default=50, help="kills at random moments")
-    parser.add_argument("--mean", type=float, default=3.0, help="mean length of jobs in seconds")
+    parser.add_argument("--mean", type=float, default=7.0, help="mean length of jobs in seconds")
     parser.add_argument("--points", action="store_true", help="kill at each transaction and call")
     parser.add_argument("--every", type=int, default=1, help="kill at every so many of them")
     parser.add_argument("--lines", type=int, default=0, help="kill at each of so many lines")
