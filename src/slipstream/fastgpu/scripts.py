@@ -34,7 +34,7 @@ def main() -> None:
         if arguments and arguments[0].endswith(".py"):
             run_script(arguments[0], arguments[1:])
         else:
-            from slipstream.fastgpu.commands import app
+            from slipstream.cli.fastgpu import app
 
             app(arguments if arguments[:1] != ["help"] else ["--help"], prog_name="fastgpu")
     except SlipstreamError as error:

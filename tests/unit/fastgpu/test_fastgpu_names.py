@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from slipstream import fastgpu
+from slipstream.cli.fastgpu import read_config
 from slipstream.errors import ConfigError, UnsupportedError, UsageError
 from slipstream.fastgpu import fastgpu_globals
-from slipstream.fastgpu.commands import read_config
 from slipstream.fastgpu.scripts import main
 from slipstream.settings.fastgpu import FastGpuSettings, fastgpu_settings, values_of
 
@@ -86,7 +86,7 @@ def test_a_script_imports_fastgpu_under_both_names(
 
 
 def test_a_name_that_cannot_change_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    from slipstream.fastgpu.commands import rename
+    from slipstream.cli.fastgpu import rename
 
     with pytest.raises(UnsupportedError, match="make a group of the new name"):
         rename("task0.lab", "first")

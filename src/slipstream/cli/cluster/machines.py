@@ -9,6 +9,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from slipstream.cli.cluster.machine_examples import machine_examples
+from slipstream.cli.cluster.machine_options import (
+    DataDisk,
+    Deadline,
+    Disk,
+    GroupName,
+    Image,
+    InstanceType,
+    Network,
+    NumMachines,
+    OpenTo,
+    ProviderName,
+    SharedFolder,
+    Spot,
+    UpRegion,
+    Yes,
+    Zone,
+)
 from slipstream.cli.options import AsJson
 from slipstream.cli.output import emit, remark
 from slipstream.errors import UsageError
@@ -17,22 +34,6 @@ from slipstream.units import parse_duration
 if TYPE_CHECKING:
     from slipstream.cluster.control.group_session import GroupSession
     from slipstream.cluster.control.machine_group import MachineGroup
-
-MACHINES = "Machines"
-
-GroupName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the group of machines.")]
-ProviderName = Annotated[
-    str, typer.Option("--on", metavar="PROVIDER", help="Provider of the machines: aws or aliyun.")
-]
-Region = Annotated[
-    str,
-    typer.Option(
-        metavar="REGION", show_default="that of your credentials", help="Region of the provider."
-    ),
-]
-Yes = Annotated[
-    bool, typer.Option("--yes", "-y", help="Create machines without asking for the cost.")
-]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -48,74 +49,20 @@ def add_to(app: typer.Typer) -> None:
 def up(
     name: GroupName,
     on: ProviderName,
-    instance_type: Annotated[
-        str, typer.Option("--type", metavar="TYPE", help="Provider's name of the machines' type.")
-    ],
-    num_machines: Annotated[int, typer.Option("--machines", min=1, help="Number of machines.")] = 1,
-    spot: Annotated[
-        bool, typer.Option("--spot", help="Take machines that can be taken away, for less.")
-    ] = False,
-    deadline: Annotated[
-        str,
-        typer.Option(metavar="TIME", help="Time after which the machines end themselves: 8h."),
-    ] = "24h",
-    image: Annotated[
-        str,
-        typer.Option(metavar="IMAGE", show_default="the newest Ubuntu", help="Image to boot."),
-    ] = "",
+    instance_type: InstanceType,
+    num_machines: NumMachines = 1,
+    spot: Spot = False,
+    deadline: Deadline = "24h",
+    image: Image = "",
     yes: Yes = False,
     as_json: AsJson = False,
-    region: Annotated[
-        str,
-        typer.Option(
-            metavar="REGION",
-            show_default="that of your credentials",
-            rich_help_panel=MACHINES,
-            help="Region of the provider.",
-        ),
-    ] = "",
-    zone: Annotated[
-        str,
-        typer.Option(
-            metavar="ZONE",
-            show_default="the provider's choice",
-            rich_help_panel=MACHINES,
-            help="Zone of the machines.",
-        ),
-    ] = "",
-    network: Annotated[
-        str,
-        typer.Option(
-            metavar="NETWORK",
-            show_default="one of the group's own",
-            rich_help_panel=MACHINES,
-            help="Virtual network that exists.",
-        ),
-    ] = "",
-    disk: Annotated[
-        int,
-        typer.Option(min=10, rich_help_panel=MACHINES, help="Size of the system disk in GiB."),
-    ] = 100,
-    data_disk: Annotated[
-        int, typer.Option(min=0, rich_help_panel=MACHINES, help="Size of a further disk in GiB.")
-    ] = 0,
-    shared_folder: Annotated[
-        bool,
-        typer.Option(
-            "--shared-folder",
-            rich_help_panel=MACHINES,
-            help="Create a network file system, and mount it on all machines.",
-        ),
-    ] = False,
-    open_to: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="ADDRESS",
-            show_default="your own address",
-            rich_help_panel=MACHINES,
-            help="Address that may use ssh, such as 203.0.113.7/32; may be repeated.",
-        ),
-    ] = None,
+    region: UpRegion = "",
+    zone: Zone = "",
+    network: Network = "",
+    disk: Disk = 100,
+    data_disk: DataDisk = 0,
+    shared_folder: SharedFolder = False,
+    open_to: OpenTo = None,
 ) -> None:
     """Create a group of machines, or what is missing of it; it can be called again."""
     from slipstream.cluster.control.own_address import own_network

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from slipstream.cli.cluster.machine_examples import machine_examples
-from slipstream.cli.cluster.machines import GroupName, open_groups
+from slipstream.cli.cluster.machine_options import GroupName
+from slipstream.cli.cluster.machines import open_groups
 from slipstream.cli.options import AsJson
 from slipstream.cli.output import emit, remark
 from slipstream.errors import ConfigError, UsageError

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from slipstream.cli.cluster.machine_examples import machine_examples
-from slipstream.cli.cluster.machines import ProviderName, Region, open_groups
+from slipstream.cli.cluster.machine_options import ProviderName, Region
+from slipstream.cli.cluster.machines import open_groups
 from slipstream.cli.options import AsJson
 from slipstream.cli.output import emit
 
