@@ -15,8 +15,8 @@ import typer
 from slipstream.cli.cluster.machines import checked_name, open_groups
 from slipstream.cli.groups import CommandLine
 from slipstream.cli.output import emit, remark
-from slipstream.cluster.control.group_record import all_groups
-from slipstream.cluster.control.machine_group import MachineGroup
+from slipstream.cluster.groups.group_record import all_groups
+from slipstream.cluster.groups.machine_group import MachineGroup
 from slipstream.errors import UnsupportedError, UsageError
 
 EXAMPLES = """\b

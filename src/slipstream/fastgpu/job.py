@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from slipstream.cluster.control.machine_group import NUM_THREADS, MachineGroup
+from slipstream.cluster.groups.machine_group import NUM_THREADS, MachineGroup
 from slipstream.fastgpu.task import FastGpuTask
 
 LOGS = "/fastgpu/runs"

@@ -9,10 +9,10 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypedDict
 
-from slipstream.cluster.control.group_session import GroupSession
-from slipstream.cluster.control.machine_group import MachineGroup
 from slipstream.cluster.control.own_address import own_network
 from slipstream.cluster.engines.ssh_host import SshHost
+from slipstream.cluster.groups.group_session import GroupSession
+from slipstream.cluster.groups.machine_group import MachineGroup
 from slipstream.cluster.providers.boot import SHARED_FOLDER
 from slipstream.cluster.providers.choice import cloud_provider
 from slipstream.cluster.providers.protocol import ClusterRequest, Provider

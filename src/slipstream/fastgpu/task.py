@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from slipstream.cluster.control import machine_files
-from slipstream.cluster.control.machine_group import MachineGroup
-from slipstream.cluster.control.machine_shell import ShellCommand
 from slipstream.cluster.engines.journal_stream import JournalStream
 from slipstream.cluster.engines.ssh_host import CommandFailedError, SshHost
+from slipstream.cluster.groups import machine_files
+from slipstream.cluster.groups.machine_group import MachineGroup
+from slipstream.cluster.groups.machine_shell import ShellCommand
 from slipstream.cluster.providers.protocol import ClusterMachine
 from slipstream.errors import PeerError, PeerTimeoutError, UsageError
 

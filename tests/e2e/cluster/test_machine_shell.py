@@ -17,8 +17,8 @@ pytestmark = [
 PROLOGUE = """\
 import sys, time
 from pathlib import Path
-from slipstream.cluster.control import machine_files as files
-from slipstream.cluster.control.machine_shell import MachineShell
+from slipstream.cluster.groups import machine_files as files
+from slipstream.cluster.groups.machine_shell import MachineShell
 from slipstream.cluster.engines.ssh_host import SshHost
 host = SshHost(name="host1", login="host1")
 shell = MachineShell(host, "lab")
@@ -129,7 +129,7 @@ def test_a_shell_that_a_reboot_has_ended_is_named(hosts: Hosts, client: Client) 
     host.kill()
     host.boot()
     program = f"""\
-from slipstream.cluster.control.machine_shell import ShellCommand
+from slipstream.cluster.groups.machine_shell import ShellCommand
 folder = {HOME!r} + "/.slipstream/groups/lab"
 refused(lambda: shell.wait(ShellCommand(number={number}, folder=folder)))
 print(run("echo again"))

@@ -7,15 +7,15 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from slipstream.cli.output import remark
-from slipstream.cluster.control.creation_stages import GOAL_SECONDS
+from slipstream.cluster.groups.creation_stages import GOAL_SECONDS
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from rich.console import RenderableType
 
-    from slipstream.cluster.control.group_record import GroupRecord
-    from slipstream.cluster.control.machine_group import MachineGroup
+    from slipstream.cluster.groups.group_record import GroupRecord
+    from slipstream.cluster.groups.machine_group import MachineGroup
     from slipstream.cluster.providers.protocol import ClusterMachine
     from slipstream.cluster.records import ResourceLedger
 
@@ -91,7 +91,7 @@ def listed_groups(home: Path, ledger: ResourceLedger) -> tuple[list[Any], list[R
     """
     from rich.table import Table
 
-    from slipstream.cluster.control.group_record import all_groups
+    from slipstream.cluster.groups.group_record import all_groups
 
     entries: list[Any] = []
     table = Table("group", "on", "machines", "type", "until")

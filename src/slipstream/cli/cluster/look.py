@@ -90,10 +90,10 @@ def _place(
     session: RunSession, name: str, logdir: str
 ) -> tuple[ReachedHost, Sequence[str], str, str]:
     """Return the host with TensorBoard's files, its shell, the folder there, and its Python."""
-    from slipstream.cluster.control.group_record import GroupFolder
-    from slipstream.cluster.control.group_session import GroupSession
     from slipstream.cluster.control.reached_hosts import ShellHost, layout_of
     from slipstream.cluster.engines.this_host import ThisHost
+    from slipstream.cluster.groups.group_record import GroupFolder
+    from slipstream.cluster.groups.group_session import GroupSession
 
     if GroupFolder(session.home, name).read() is not None:
         host = GroupSession(session.home).open(name).hosts()[0]

@@ -32,8 +32,8 @@ from slipstream.errors import UsageError
 from slipstream.units import parse_duration
 
 if TYPE_CHECKING:
-    from slipstream.cluster.control.group_session import GroupSession
-    from slipstream.cluster.control.machine_group import MachineGroup
+    from slipstream.cluster.groups.group_session import GroupSession
+    from slipstream.cluster.groups.machine_group import MachineGroup
 
 
 def add_to(app: typer.Typer) -> None:
@@ -159,7 +159,7 @@ def execute(
     as_json: AsJson = False,
 ) -> None:
     """Run a command in the shell of each machine; the shell outlives this terminal, in tmux."""
-    from slipstream.cluster.control.group_commands import run_on
+    from slipstream.cluster.groups.group_commands import run_on
 
     group = open_groups().open(name)
     show = None if as_json else _show_lines
@@ -193,7 +193,7 @@ def addip(
 
 def open_groups() -> GroupSession:
     """Return the groups of this user."""
-    from slipstream.cluster.control.group_session import GroupSession
+    from slipstream.cluster.groups.group_session import GroupSession
     from slipstream.settings import home_folder
 
     return GroupSession(home_folder())

@@ -16,8 +16,8 @@ from slipstream.cli.output import emit, remark
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from slipstream.cluster.control.machine_group import MachineGroup
     from slipstream.cluster.control.session import RunSession
+    from slipstream.cluster.groups.machine_group import MachineGroup
     from slipstream.cluster.records import RunRecord
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the run, or #NUMBER.")]
@@ -191,8 +191,8 @@ def open_session() -> RunSession:
 
 def open_group(session: RunSession, name: str) -> MachineGroup | None:
     """Return the group of machines of a name, or None if there is none."""
-    from slipstream.cluster.control.group_record import GroupFolder
-    from slipstream.cluster.control.group_session import GroupSession
+    from slipstream.cluster.groups.group_record import GroupFolder
+    from slipstream.cluster.groups.group_session import GroupSession
 
     if GroupFolder(session.home, name).read() is None:
         return None

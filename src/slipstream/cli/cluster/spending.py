@@ -17,7 +17,7 @@ from slipstream.cli.output import emit
 
 if TYPE_CHECKING:
     from slipstream.cluster.control.costs import ClusterCost
-    from slipstream.cluster.control.group_session import GroupSession
+    from slipstream.cluster.groups.group_session import GroupSession
     from slipstream.cluster.providers.gc import GcReport
     from slipstream.cluster.providers.protocol import Found, Provider
 
@@ -155,7 +155,7 @@ def _searched(session: GroupSession, on: str, region: str) -> list[Provider]:
 
 def _forget_ended(session: GroupSession) -> None:
     """Forget the groups whose time is over and of which nothing is left."""
-    from slipstream.cluster.control.group_record import GroupFolder, all_groups
+    from slipstream.cluster.groups.group_record import GroupFolder, all_groups
 
     for record in all_groups(session.home):
         is_over = record.request.deadline_at < time.time()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from slipstream.cluster.control.group_record import all_groups
+from slipstream.cluster.groups.group_record import all_groups
 from slipstream.cluster.records import Resource, ResourceLedger, RunLog, Store
 
 

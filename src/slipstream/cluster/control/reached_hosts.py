@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from slipstream.cluster.control.controller import Controller, RunView
-from slipstream.cluster.control.group_record import GroupFolder
-from slipstream.cluster.control.group_session import GroupSession
 from slipstream.cluster.control.session import RunSession
 from slipstream.cluster.engines.layout import FILE_NAME, RunLayout
 from slipstream.cluster.engines.ssh_host import SSH_FAILED, CommandFailedError
 from slipstream.cluster.engines.this_host import ThisHost
+from slipstream.cluster.groups.group_record import GroupFolder
+from slipstream.cluster.groups.group_session import GroupSession
 from slipstream.cluster.outside import outside
 from slipstream.cluster.records import RunRecord
 from slipstream.errors import PeerError, PeerTimeoutError

@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
-from slipstream.cluster.control.machine_group import NUM_THREADS, MachineGroup
 from slipstream.cluster.engines.ssh_host import SshHost
+from slipstream.cluster.groups.machine_group import NUM_THREADS, MachineGroup
 
 # Receives the name of a machine and some lines of its output.
 ShowLines = Callable[[str, str], None]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from slipstream.cluster.control.group_record import GroupRecord, find_group
-from slipstream.cluster.control.machine_group import MachineGroup
+from slipstream.cluster.groups.group_record import GroupRecord, find_group
+from slipstream.cluster.groups.machine_group import MachineGroup
 from slipstream.cluster.providers.choice import cloud_provider
 from slipstream.cluster.providers.protocol import ClusterRequest, Provider
 from slipstream.cluster.records import ResourceLedger, Store

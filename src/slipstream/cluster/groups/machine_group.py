@@ -9,19 +9,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from slipstream.cluster.control.creation_stages import CreationStages
 from slipstream.cluster.control.estimate import Estimate
-from slipstream.cluster.control.group_record import (
+from slipstream.cluster.control.stages import StageListener
+from slipstream.cluster.engines.ssh_host import SshHost
+from slipstream.cluster.groups.creation_stages import CreationStages
+from slipstream.cluster.groups.group_record import (
     INNER_KEY,
     KEY,
     GroupFolder,
     GroupRecord,
     merged,
 )
-from slipstream.cluster.control.inner_ssh import set_up_machine
-from slipstream.cluster.control.machine_shell import MachineShell
-from slipstream.cluster.control.stages import StageListener
-from slipstream.cluster.engines.ssh_host import SshHost
+from slipstream.cluster.groups.inner_ssh import set_up_machine
+from slipstream.cluster.groups.machine_shell import MachineShell
 from slipstream.cluster.providers.boot import extension_command
 from slipstream.cluster.providers.protocol import ClusterMachine, Provider
 from slipstream.cluster.records import ResourceLedger

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from slipstream.cluster.control.creation_stages import expected_seconds
-from slipstream.cluster.control.group_record import (
+from slipstream.cluster.groups.creation_stages import expected_seconds
+from slipstream.cluster.groups.group_record import (
     INNER_KEY,
     KEY,
     GroupFolder,
