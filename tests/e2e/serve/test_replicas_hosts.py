@@ -112,6 +112,7 @@ def test_replicas_on_hosts_demand_a_secret_and_end_with_the_gateway(hosts: Hosts
     everything = "\n".join([*host.processes().values(), *desk.processes().values()])
     assert "PRIVATE KEY" not in everything
     assert "token" not in everything
+    wait_until(lambda: not list(host.path("/tmp").glob("slipstream-replica-*")))  # with the key
     copies = host.path(f"{HOME}/.slipstream/serve")
     assert len(list(copies.iterdir())) == 1
     gateway.kill()

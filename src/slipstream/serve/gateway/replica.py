@@ -18,6 +18,7 @@ import shutil
 import sys
 import tempfile
 import threading
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from slipstream.serve.repository import ModelSpec
 from slipstream.serve.server import ListenAddresses, ServeOptions, Server
 
 END = b"end"  # last word of a lease that ends in order
+_KEY_SECONDS = 1.0  # in which the server, whose task has been created, reads certificate and key
 LEASE_SECONDS = 5.0  # time between two lines of the lease
 # A gateway that is silent for so long is gone or cut off; chosen by hand, far above a busy host's
 # pauses.
@@ -108,8 +110,17 @@ async def serve(order: ReplicaOrder, host: str) -> None:
         order: Order of the gateway.
         host: Address to listen on.
     """
-    with tempfile.TemporaryDirectory(prefix="slipstream-replica-") as folder:
-        server = Server(order.serve_options(host, Path(folder)), _announce)
+    with ExitStack() as stack:
+        folder = ""
+        if order.certificate:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="slipstream-replica-"))
+
+        def announce(addresses: ListenAddresses) -> None:
+            _announce(addresses)
+            # A replica that is killed later leaves no key behind.
+            asyncio.get_running_loop().call_later(_KEY_SECONDS, stack.close)
+
+        server = Server(order.serve_options(host, Path(folder)), announce)
         lease = asyncio.create_task(_end_with_lease(server, order.copies))
         try:
             await server.run()
