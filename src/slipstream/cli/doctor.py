@@ -23,9 +23,10 @@ EXAMPLES = """\b
   slipstream doctor
   slipstream doctor --route-to node7      the route to another host
   slipstream doctor --algorithms          the rules by which collectives choose algorithms
+  slipstream doctor -H a,me@b             other hosts, and the network between them
   slipstream doctor --json
 
-[bold]Exit code[/bold]: 1 if Slipstream cannot work here, 2 for wrong usage.
+[bold]Exit code[/bold]: 1 if Slipstream cannot work here or on a host of -H, 2 for wrong usage.
 """
 MARKS = {"ok": ("ok", "green"), "absent": ("-", "dim"), "wrong": ("!!", "bold red")}
 
@@ -48,6 +49,27 @@ def doctor(
         bool,
         typer.Option("--algorithms", help="Show the rules by which collectives choose algorithms."),
     ] = False,
+    hosts: Annotated[
+        str | None,
+        typer.Option(
+            "-H", "--hosts", metavar="LIST", help="Hosts to examine by ssh, in pairs: a,me@b."
+        ),
+    ] = None,
+    python: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PATH",
+            show_default="the path of this Python",
+            help="Path of Python on the hosts of -H.",
+        ),
+    ] = None,
+    ssh_option: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="Option that ssh gets with -o, such as Port=2222; may be repeated.",
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show what works on this host, what is missing or wrong, and how to mend it."""
@@ -57,6 +79,10 @@ def doctor(
         rules = _rules()
         emit(rules, [_rules_table(rules)], as_json=as_json)
         return
+    if hosts is not None:
+        from slipstream.cli.findings.other_hosts import examine_hosts
+
+        raise typer.Exit(examine_hosts(hosts, ssh_option or [], python, as_json=as_json))
     findings = find_everything(os.environ, route_to)
     remedies = [_remedy(finding) for finding in findings if finding.remedy]
     shown: list[RenderableType] = [_screen(findings), *remedies]

@@ -1,0 +1,105 @@
+"""The page of `slipstream doctor -H`: hosts, a matrix of pairs, and what to mend first."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+from slipstream.cli.output import emit
+from slipstream.errors import UsageError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+    from rich.text import Text
+
+    from slipstream.cluster.doctor import Examination, HostFindings, PairFindings, Problem
+
+GIB = 2**30
+BANDWIDTH_SECONDS = 1.0
+
+
+def examine_hosts(
+    listed: str, ssh_options: Sequence[str], python: str | None, *, as_json: bool
+) -> int:
+    """Examine hosts, show the result, and return the exit code.
+
+    Args:
+        listed: Names of hosts, separated by commas.
+        ssh_options: Options for ssh, each without its -o.
+        python: Path of Python on the hosts; default is the path of this Python.
+        as_json: Whether JSON is printed.
+
+    Raises:
+        UsageError: the list is empty or names a host twice.
+    """
+    from slipstream.cluster.doctor import examine, problems_of
+    from slipstream.cluster.engines.ssh_host import SshHost
+
+    logins = [login.strip() for login in listed.split(",")]
+    if not all(logins) or len(set(logins)) < len(logins):
+        raise UsageError(f"-H is {listed!r}; allowed: different names, such as a,me@b")
+    hosts = [SshHost(name=name, login=name, options=tuple(ssh_options)) for name in logins]
+    found = examine(hosts, python or sys.executable, BANDWIDTH_SECONDS)
+    problems = problems_of(found, version("slipstream"))
+    shown = [_host_table(found), *([_matrix(found)] if found.pairs else []), _verdict(problems)]
+    value = {**asdict(found), "problems": [asdict(problem) for problem in problems]}
+    emit(value, shown, as_json=as_json)
+    return int(any(problem.stops_jobs for problem in problems))
+
+
+def _host_table(found: Examination) -> Table:
+    from rich.table import Table
+
+    names = ("host", "Python", "Slipstream", "cores", "memory", "free disk", "GPUs", "clock")
+    table = Table(*names)
+    for host in found.hosts:
+        cells = ["no connection"] if host.error else _host_cells(host)
+        table.add_row(host.name, *cells, style="red" if host.error else "")
+    return table
+
+
+def _host_cells(host: HostFindings) -> list[str]:
+    return [
+        host.python,
+        host.slipstream or "-",
+        str(host.cores),
+        f"{host.memory / GIB:.0f} GiB",
+        f"{host.disk / GIB:.0f} GiB",
+        f"{len(host.gpus)} {host.gpus[0]}" if host.gpus else "-",
+        f"{host.skew:+.3f} ± {host.skew_error:.3f} s",
+    ]
+
+
+def _matrix(found: Examination) -> Table:
+    from rich.table import Table
+
+    names = [host.name for host in found.hosts if not host.error]
+    cells = {(pair.source, pair.target): _pair_cell(pair) for pair in found.pairs}
+    title = f"Round trip and bandwidth over {BANDWIDTH_SECONDS:g} s"
+    table = Table("from \\ to", *names, title=title)
+    for source in names:
+        table.add_row(source, *(cells.get((source, target), "") for target in names))
+    return table
+
+
+def _pair_cell(pair: PairFindings) -> str:
+    if pair.latency is None or pair.bandwidth is None:
+        return f"[bold red]{pair.state}[/bold red]"
+    return f"{pair.latency * 1e3:.2f} ms  {pair.bandwidth * 8e-9:.2f} Gbit/s"
+
+
+def _verdict(problems: Sequence[Problem]) -> Text:
+    from rich.text import Text
+
+    if not problems:
+        return Text("Nothing to mend.", style="green")
+    text = Text()
+    for number, problem in enumerate(problems, 1):
+        style = "bold red" if problem.stops_jobs else "bold"
+        text.append(f"{number}. {problem.where}: ", style=style)
+        text.append(f"{problem.text}. To do: {problem.remedy}\n")
+    text.rstrip()
+    return text

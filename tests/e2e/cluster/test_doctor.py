@@ -1,0 +1,86 @@
+"""`slipstream doctor -H` on hosts with sshd and networks of their own."""
+
+import json
+from typing import Any
+
+import pytest
+from cluster_hosts import Hosts
+from run_jobs import SLIPSTREAM, left_behind
+from waiting import wait_until
+
+pytestmark = [
+    pytest.mark.netns,
+    pytest.mark.launcher("sshd", "ssh", "ssh-keygen"),
+    pytest.mark.multiprocess,
+]
+
+
+def examined(hosts: Hosts, listed: str, code: int) -> dict[str, Any]:
+    """Return what the doctor says of hosts, as JSON, after checks of what it must always do."""
+    done = hosts.desk.run(SLIPSTREAM, "doctor", "-H", listed, "--json")
+    assert done.returncode == code, done.stdout + done.stderr
+    return json.loads(done.stdout)
+
+
+def test_good_hosts_have_nothing_to_mend_and_keep_nothing(hosts: Hosts) -> None:
+    found = examined(hosts, "host1,host2", 0)
+    assert [host["error"] for host in found["hosts"]] == ["", ""]
+    assert {(pair["source"], pair["target"]) for pair in found["pairs"]} == {
+        ("host1", "host2"),
+        ("host2", "host1"),
+    }
+    for pair in found["pairs"]:
+        assert pair["state"] == "open"
+        assert 0 < pair["latency"] < 1
+        assert pair["bandwidth"] > 1e6
+        assert pair["mtu"] == 1500
+    for name in ("host1", "host2"):
+        wait_until(lambda name=name: not left_behind(hosts[name]))
+
+
+def test_a_blocked_pair_is_found(hosts: Hosts) -> None:
+    host1 = hosts["host1"]
+    route = ("ip", "route", "add", "prohibit", f"{hosts['host2'].address}/32")
+    host1.output(*route, user="root")
+    try:
+        found = examined(hosts, "host1,host2", 1)
+    finally:
+        host1.output("ip", "route", "del", *route[3:], user="root")
+    states = {pair["source"]: pair["state"] for pair in found["pairs"]}
+    assert states["host1"] == "unreachable"
+    assert found["problems"][0]["stops_jobs"]
+    assert "mend the route" in found["problems"][0]["remedy"]
+
+
+def test_a_slow_direction_is_found(hosts: Hosts) -> None:
+    host2 = hosts["host2"]
+    link = host2.output("ip", "-o", "route", "get", hosts["host1"].address).split(" dev ")[1]
+    shaper = ("root", "tbf", "rate", "50mbit", "burst", "64kb", "latency", "50ms")
+    device = ("dev", link.split()[0])
+    host2.output("tc", "qdisc", "add", *device, *shaper, user="root")
+    try:
+        found = examined(hosts, "host1,host2", 0)
+    finally:
+        host2.output("tc", "qdisc", "del", *device, "root", user="root")
+    speeds = {pair["source"]: pair["bandwidth"] * 8e-6 for pair in found["pairs"]}
+    assert 20 < speeds["host2"] < 60
+    assert speeds["host1"] > 2 * speeds["host2"]
+    (problem,) = found["problems"]
+    assert problem["where"] == "host2 to host1"
+    assert not problem["stops_jobs"]
+
+
+def test_a_host_without_ssh_is_named_with_the_reason(hosts: Hosts) -> None:
+    done = hosts.desk.run(SLIPSTREAM, "doctor", "-H", "host1,nowhere")
+    assert done.returncode == 1
+    assert "no connection" in done.stdout
+    assert "1. nowhere: nowhere cannot be reached: " in done.stdout
+
+
+def test_a_wrong_clock_is_found_with_its_uncertainty(hosts: Hosts) -> None:
+    (late,) = hosts.start(1, clock_seconds=300.0)
+    found = examined(hosts, f"host1,{late.name}", 1)
+    (problem,) = [problem for problem in found["problems"] if "clock" in problem["text"]]
+    assert problem["where"] == late.name
+    assert problem["stops_jobs"]
+    assert "+300." in problem["text"] or "+299.9" in problem["text"]
