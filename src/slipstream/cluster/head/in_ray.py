@@ -1,8 +1,9 @@
 """`python -m slipstream.cluster.head.in_ray`: run a run in a job of Ray, whose driver this is.
 
 The working directory has the files of the run. The driver runs the head, and writes the journal to
-its output. On each node of a placement group, a task runs the host daemon; when a node is lost, Ray
-starts the task on another one. The exit code is that of the job, or TAKEN_CODE if Ray ends it.
+its output. On each node of a placement group, a task runs the host daemon. When a node is lost, Ray
+moves its bundle, and a task starts there. The exit code is that of the job, or TAKEN_CODE if it is
+taken away.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ import shutil
 import socket
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -35,6 +37,7 @@ strategies: Any = import_module("ray.util.scheduling_strategies")
 
 BUNDLE_RESOURCES = "resources.json"
 TASK_END_SECONDS = 10.0
+LOOK_SECONDS = 2.0
 
 
 def take_files() -> dict[str, bytes]:
@@ -98,13 +101,66 @@ def run_in_ray(files: Mapping[str, bytes], bundle: Mapping[str, float], journal:
     placement = replace(
         with_head_here(given, ()), python=sys.executable, cwd=cwd, max_hosts=num_hosts
     )
-    tasks = [_start(index, group, bundle, code, placement) for index in range(num_hosts)]
+    tasks = HostTasks(group, num_hosts, lambda index: _start(index, group, bundle, code, placement))
     try:
         return run_lent_head(placement, folder, journal)
     finally:
-        ray.wait(tasks, num_returns=num_hosts, timeout=TASK_END_SECONDS)
+        tasks.close()
         groups.remove_placement_group(group)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+class HostTasks:
+    """The tasks that run the host daemons, which are started again where they are lost.
+
+    Ray itself notices after minutes that a task was on a node without power; but it places the
+    bundle of such a node anew within seconds.
+
+    Args:
+        group: Placement group, which is ready.
+        count: Number of its bundles.
+        start: Function that starts the task of a bundle.
+    """
+
+    def __init__(self, group: Any, count: int, start: Callable[[int], Any]) -> None:
+        self._group = group
+        self._start = start
+        self._nodes = self._places()
+        self._tasks = {index: start(index) for index in range(count)}
+        self._is_over = threading.Event()
+        self._watcher = threading.Thread(target=self._watch, name="tasks")
+        self._watcher.start()
+
+    def close(self) -> None:
+        """Wait for the ends of the tasks, for some seconds."""
+        self._is_over.set()
+        self._watcher.join()
+        tasks = list(self._tasks.values())
+        ray.wait(tasks, num_returns=len(tasks), timeout=TASK_END_SECONDS)
+
+    def _watch(self) -> None:
+        while not self._is_over.wait(LOOK_SECONDS):
+            nodes = self._places()
+            for index, task in self._tasks.items():
+                has_moved = nodes.get(index) != self._nodes.get(index)
+                if nodes.get(index) and (has_moved or _is_lost(task)):
+                    self._nodes[index] = nodes[index]
+                    self._tasks[index] = self._start(index)
+
+    def _places(self) -> dict[int, str]:
+        """Return the identifier of the node of each bundle."""
+        table = groups.placement_group_table(self._group)
+        return {int(index): str(node) for index, node in table["bundles_to_node_id"].items()}
+
+
+def _is_lost(task: Any) -> bool:
+    """Return whether a task has ended, but not because the run is over."""
+    if not ray.wait([task], timeout=0)[0]:
+        return False
+    try:
+        return ray.get(task) != 0
+    except ray.exceptions.RayError:
+        return True
 
 
 def _reserve(
@@ -132,14 +188,14 @@ def _reserve(
 def _start(
     index: int, group: Any, bundle: Mapping[str, float], code: Any, placement: RunPlacement
 ) -> Any:
-    """Start the task of one host, again and again if its node is lost."""
+    """Start the task of one host."""
     others = {name: count for name, count in bundle.items() if name not in ("CPU", "GPU", "memory")}
     options = {
         "num_cpus": bundle.get("CPU", 0),
         "num_gpus": bundle.get("GPU", 0),
         "memory": bundle.get("memory"),
         "resources": others,
-        "max_retries": -1,
+        "max_retries": 0,
         "scheduling_strategy": strategies.PlacementGroupSchedulingStrategy(
             placement_group=group, placement_group_bundle_index=index
         ),
