@@ -7,6 +7,7 @@ Input is empty. The session can be attached and used by hand.
 
 from __future__ import annotations
 
+import math
 import shlex
 import time
 from collections.abc import Callable
@@ -169,13 +170,15 @@ class MachineShell:
             PeerError: the machine has been out of reach for two minutes.
             CommandFailedError: the shell has ended without an exit code, as at a reboot.
         """
-        begun = last_word = time.monotonic()
+        last_word = time.monotonic()
+        until = last_word + (math.inf if seconds is None else seconds)
         follower = _Follower(self._host, command, show)
         try:
             while True:
                 try:
                     has_more = follower.read()
-                    code = None if has_more else self._ask(command, wait=show is None)
+                    asking = SHOW_SECONDS if show else min(ASK_SECONDS, until - time.monotonic())
+                    code = None if has_more else self._ask(command, asking)
                     last_word = time.monotonic()
                     if code is not None:
                         follower.read_rest()
@@ -185,7 +188,7 @@ class MachineShell:
                     if time.monotonic() - last_word > LOST_SECONDS:
                         raise
                     time.sleep(SHOW_SECONDS)
-                if seconds is not None and time.monotonic() - begun > seconds:
+                if time.monotonic() >= until:
                     raise PeerTimeoutError(
                         f"{self._host.name}: command {command.number} goes on after {seconds:g} s;"
                         " wait longer, or look at it in its tmux session"
@@ -203,8 +206,9 @@ class MachineShell:
         script = self._script("{tmux} send-keys -t ={session}: C-c 2> /dev/null || true")
         self._host.run(script, what="interrupting a command")
 
-    def _ask(self, command: ShellCommand, *, wait: bool) -> int | None:
-        turns = int(ASK_SECONDS / 0.1) if wait else 1
+    def _ask(self, command: ShellCommand, seconds: float) -> int | None:
+        """Return the exit code of a command, or None if it goes on after some seconds."""
+        turns = max(1, int(seconds / 0.1))
         script = self._script(
             _ASK, number=str(command.number), turns=str(turns), wake=self._script(_WAKE)
         )
