@@ -1,11 +1,14 @@
 """`slipstream doctor -H` on hosts with sshd and networks of their own."""
 
 import json
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from cluster_hosts import Hosts
-from run_jobs import SLIPSTREAM, left_behind
+from cluster_hosts import NOWHERE, Hosts
+from host import Host
+from run_jobs import PYTHON, SLIPSTREAM, left_behind
 from waiting import wait_until
 
 pytestmark = [
@@ -13,6 +16,12 @@ pytestmark = [
     pytest.mark.launcher("sshd", "ssh", "ssh-keygen"),
     pytest.mark.multiprocess,
 ]
+
+# Opens the shared connection to host1, which the doctor uses then.
+OPEN_CONNECTION = """
+from slipstream.cluster.engines.ssh_host import SshHost
+SshHost(name="host1", login="host1").run("true", what="connecting")
+"""
 
 
 def examined(hosts: Hosts, listed: str, code: int) -> dict[str, Any]:
@@ -38,6 +47,7 @@ def test_good_hosts_have_nothing_to_mend_and_keep_nothing(hosts: Hosts) -> None:
         wait_until(lambda name=name: not left_behind(hosts[name]))
 
 
+@pytest.mark.slow("hosts in pairs")
 def test_a_blocked_pair_is_found(hosts: Hosts) -> None:
     host1 = hosts["host1"]
     route = ("ip", "route", "add", "prohibit", f"{hosts['host2'].address}/32")
@@ -52,22 +62,39 @@ def test_a_blocked_pair_is_found(hosts: Hosts) -> None:
     assert "mend the route" in found["problems"][0]["remedy"]
 
 
-def test_a_slow_direction_is_found(hosts: Hosts) -> None:
-    host2 = hosts["host2"]
-    link = host2.output("ip", "-o", "route", "get", hosts["host1"].address).split(" dev ")[1]
-    shaper = ("root", "tbf", "rate", "50mbit", "burst", "64kb", "latency", "50ms")
-    device = ("dev", link.split()[0])
-    host2.output("tc", "qdisc", "add", *device, *shaper, user="root")
+@contextmanager
+def shaped(host: Host, *shape: str) -> Generator[None]:
+    """Shape what a host sends."""
+    route = host.output("ip", "-o", "route", "get", NOWHERE)
+    device = ("dev", route.split(" dev ")[1].split()[0])
+    host.output("tc", "qdisc", "add", *device, "root", "tbf", *shape, user="root")
     try:
-        found = examined(hosts, "host1,host2", 0)
+        yield
     finally:
-        host2.output("tc", "qdisc", "del", *device, "root", user="root")
+        host.output("tc", "qdisc", "del", *device, "root", user="root")
+
+
+def test_a_slow_direction_is_found(hosts: Hosts) -> None:
+    with shaped(hosts["host2"], "rate", "50mbit", "burst", "64kb", "latency", "50ms"):
+        found = examined(hosts, "host1,host2", 0)
     speeds = {pair["source"]: pair["bandwidth"] * 8e-6 for pair in found["pairs"]}
     assert 20 < speeds["host2"] < 60
     assert speeds["host1"] > 2 * speeds["host2"]
     (problem,) = found["problems"]
     assert problem["where"] == "host2 to host1"
     assert not problem["stops_jobs"]
+
+
+@pytest.mark.slow("hosts in pairs")
+def test_large_packets_that_get_lost_are_told_from_a_firewall(hosts: Hosts) -> None:
+    # Packets above the size of the bucket are dropped, also those of ssh's key exchange.
+    host1 = hosts["host1"]
+    hosts.desk.output(PYTHON, "-c", OPEN_CONNECTION)
+    with shaped(host1, "rate", "1gbit", "burst", "1400", "latency", "50ms"):
+        found = examined(hosts, "host1,host2", 1)
+    states = {pair["source"]: pair["state"] for pair in found["pairs"]}
+    assert states == {"host1": "small only", "host2": "open"}
+    assert "MTU" in found["problems"][0]["remedy"]
 
 
 def test_a_host_without_ssh_is_named_with_the_reason(hosts: Hosts) -> None:
@@ -77,6 +104,18 @@ def test_a_host_without_ssh_is_named_with_the_reason(hosts: Hosts) -> None:
     assert "1. nowhere: nowhere cannot be reached: " in done.stdout
 
 
+def test_a_host_that_refuses_the_key_is_told_from_one_that_is_away(hosts: Hosts) -> None:
+    hosts.trust(hosts["host2"], key=False)
+    try:
+        found = examined(hosts, "host1,host2", 1)
+    finally:
+        hosts.trust(hosts["host2"])
+    assert "accepts no key of yours" in found["problems"][0]["text"]
+    assert not found["hosts"][0]["error"]
+    assert not found["pairs"]
+
+
+@pytest.mark.slow("hosts in pairs")
 def test_a_wrong_clock_is_found_with_its_uncertainty(hosts: Hosts) -> None:
     (late,) = hosts.start(1, clock_seconds=300.0)
     found = examined(hosts, f"host1,{late.name}", 1)

@@ -69,7 +69,7 @@ def _host_cells(host: HostFindings) -> list[str]:
         f"{host.memory / GIB:.0f} GiB",
         f"{host.disk / GIB:.0f} GiB",
         f"{len(host.gpus)} {host.gpus[0]}" if host.gpus else "-",
-        f"{host.skew:+.3f} ± {host.skew_error:.3f} s",
+        f"{host.skew * 1e3:+.1f} ± {host.skew_error * 1e3:.1f} ms",
     ]
 
 
