@@ -9,7 +9,7 @@
 #   make test-all   the same with every case
 #   make sanitize   the C++ tests again under ASAN+UBSAN and under TSAN; records that all passed
 #   make sanitize-share  those of them that changed since then, and a third, another at each commit
-#   make soak       tests of two hours: kills during saves, chaos, faults every 30 s, false alarms
+#   make soak       tests of three hours: kills during saves, chaos, faults, false alarms, lost hosts
 #   make fuzz       libFuzzer on what reads the bytes of peers and strangers (needs clang 19): ten
 #                   minutes for each target, SECONDS=60 for one
 #   make check      formatters, linters, types, layers, sizes, golden stub
@@ -158,6 +158,8 @@ soak: $(STAMPS)/test
 	$(PY) tests/soak/faults.py $(SOAK_ARGS)
 	$(PY) tests/soak/false_alarms.py $(SOAK_ARGS)
 	$(PY) tests/soak/strangers.py $(SOAK_ARGS)
+	$(PY) tests/soak/spot_losses.py --losses 50 $(SOAK_ARGS)
+	$(PY) tests/soak/queue_kills.py --jobs 1000 --kills 50 --mean 7 $(SOAK_ARGS)
 
 fuzz: $(STAMPS)/venv
 	@$(PYTHON) tools/system_packages.py fuzz
