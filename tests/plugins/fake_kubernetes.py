@@ -246,7 +246,6 @@ class ApiHandler(BaseHTTPRequestHandler):
             lines = [f"{at} {line}" for at, line in pod.lines if at[:19] >= since[:19]]
             return self.answer(200, "".join(lines))
         if kind == "events":
-            name = query["fieldSelector"].partition("=")[2]
             message = f'pods "x" is forbidden: {QUOTA.format("pods")}'
             event = {"reason": "FailedCreate", "type": "Warning", "message": message}
             return self.answer(200, {"items": [event] if f"/{CROWDED}/" in url.path else []})
