@@ -5,8 +5,12 @@ and are passed on as frozen values. `python -m slipstream.settings` prints the d
 the variables.
 """
 
+from slipstream.settings.clouds import AliyunSettings as AliyunSettings
+from slipstream.settings.clouds import aliyun_settings as aliyun_settings
 from slipstream.settings.cluster import checkpoint_environment as checkpoint_environment
+from slipstream.settings.cluster import gpu_share_environment as gpu_share_environment
 from slipstream.settings.cluster import home_folder as home_folder
+from slipstream.settings.cluster import secret_variables as secret_variables
 from slipstream.settings.cluster import stopping_call as stopping_call
 from slipstream.settings.elastic import RANK_VARIABLES as RANK_VARIABLES
 from slipstream.settings.elastic import ElasticPart as ElasticPart

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from slipstream.errors import ConfigError
 from slipstream.settings.variables import variables
 
 
@@ -30,6 +31,45 @@ def checkpoint_environment(place: str) -> dict[str, str]:
         place: Folder or URL.
     """
     return {variables()["checkpoint"].name: place} if place else {}
+
+
+def gpu_share_environment(
+    fraction: float, environ: Mapping[str, str] = os.environ
+) -> dict[str, str]:
+    """Return the variables that limit PyTorch (2.10 and newer) and JAX to a part of each GPU.
+
+    Args:
+        fraction: Largest fraction of a GPU's memory for one process, above 0 and at most 1.
+        environ: Environment, whose other options for PyTorch's allocator are kept (default: this
+            process's environment).
+    """
+    part = f"{fraction:.4f}"
+    options = [environ.get("PYTORCH_ALLOC_CONF", ""), f"per_process_memory_fraction:{part}"]
+    return {
+        "PYTORCH_ALLOC_CONF": ",".join(filter(None, options)),
+        "XLA_PYTHON_CLIENT_MEM_FRACTION": part,
+    }
+
+
+def secret_variables(
+    names: Iterable[str], environ: Mapping[str, str] = os.environ
+) -> dict[str, str]:
+    """Return the values of variables that a job passes on without a record.
+
+    Args:
+        names: Names of the variables.
+        environ: Environment variables (default: this process's environment).
+
+    Raises:
+        ConfigError: one of them is not set.
+    """
+    missing = [name for name in names if name not in environ]
+    if missing:
+        raise ConfigError(
+            f"the job needs the secret variables {', '.join(missing)}, which are not set here; set"
+            " them, or take them out of the field secrets"
+        )
+    return {name: environ[name] for name in names}
 
 
 def stopping_call(environ: Mapping[str, str] = os.environ) -> tuple[str, int] | None:

@@ -102,8 +102,9 @@ def test_output_has_a_short_name_everywhere() -> None:
         assert param.metavar in ("FILE", "FOLDER"), path
 
 
-def test_names_of_hosts_are_for_run_and_serve_and_their_number_for_labs() -> None:
-    assert [path for path, _ in with_option("--hosts")] == [
+def test_names_of_hosts_are_for_three_commands_and_their_number_for_labs() -> None:
+    assert sorted(path for path, _ in with_option("--hosts")) == [
+        "slipstream doctor",
         "slipstream run",
         "slipstream serve",
     ]

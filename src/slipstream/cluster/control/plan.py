@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,8 +12,11 @@ from slipstream.cluster.head.placement import RetryRules, RunPlacement
 from slipstream.cluster.head.roles import RolePart
 from slipstream.cluster.records import RunRecord
 from slipstream.cluster.spec import JobSpec
-from slipstream.errors import UsageError
-from slipstream.settings import checkpoint_environment
+from slipstream.settings import (
+    checkpoint_environment,
+    job_key_environment,
+    secret_variables,
+)
 
 # Files of the keys of a run; the last one is written last.
 _KEY_NAMES = ("certificate", "private_key", "ssh_key", "ssh_key.pub", "job_key")
@@ -99,7 +101,7 @@ class RunPlan:
                 **spec.env,
                 **checkpoint_environment(spec.checkpoint),
                 **self.secret_variables,
-                "SLIPSTREAM_JOB_KEY": self.job_key,
+                **job_key_environment(self.job_key.encode()),
             },
             roles=tuple(
                 RolePart(
@@ -141,7 +143,7 @@ def make_plan(record: RunRecord, spec: JobSpec, base: Path, home: Path) -> RunPl
         home: Folder of the records on this machine.
 
     Raises:
-        UsageError: a secret variable is not set on this machine.
+        ConfigError: a secret variable is not set on this machine.
     """
     keys = _load_keys(home / "keys" / f"{record.name}-{record.number}")
     return RunPlan(
@@ -153,27 +155,8 @@ def make_plan(record: RunRecord, spec: JobSpec, base: Path, home: Path) -> RunPl
         private_key=keys["private_key"],
         job_key=keys["job_key"],
         public_ssh_key=keys["ssh_key.pub"],
-        secret_variables=secret_variables(spec, os.environ),
+        secret_variables=secret_variables(spec.secrets),
     )
-
-
-def secret_variables(spec: JobSpec, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the values of the secret variables of a job.
-
-    Args:
-        spec: Description of the job.
-        environ: Environment variables of this process.
-
-    Raises:
-        UsageError: one of them is not set.
-    """
-    missing = [name for name in spec.secrets if name not in environ]
-    if missing:
-        raise UsageError(
-            f"the job needs the secret variables {', '.join(missing)}, which are not set here; set"
-            " them, or take them out of the field secrets"
-        )
-    return {name: environ[name] for name in spec.secrets}
 
 
 def _load_keys(folder: Path) -> dict[str, str]:

@@ -11,6 +11,7 @@ import subprocess
 from collections.abc import Mapping
 
 from slipstream.errors import ConfigError, reason_of
+from slipstream.settings import gpu_share_environment
 
 QUERY_SECONDS = 20.0
 
@@ -33,12 +34,7 @@ def share_variables(gibibytes: float, environ: Mapping[str, str] = os.environ) -
         raise ConfigError(
             f"resources.gpu_memory is {gibibytes:g} GiB, and the GPUs of this host have {total:.1f}"
         )
-    fraction = f"{gibibytes / total:.4f}"
-    options = [environ.get("PYTORCH_ALLOC_CONF", ""), f"per_process_memory_fraction:{fraction}"]
-    return {
-        "PYTORCH_ALLOC_CONF": ",".join(filter(None, options)),
-        "XLA_PYTHON_CLIENT_MEM_FRACTION": fraction,
-    }
+    return gpu_share_environment(gibibytes / total, environ)
 
 
 def _least_memory_gib() -> float:

@@ -14,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from slipstream.settings import detect_launcher
+
 # MXNet's names of roles; TensorFlow's are chief, worker, ps and evaluator.
 _DMLC_ROLES = ("scheduler", "server", "worker")
 # Ranks of these roles serve the others and never end by themselves.
@@ -110,7 +112,7 @@ def main() -> None:
     """Become the program of this rank's role."""
     table: dict[str, Any] = json.loads(sys.argv[1])
     roles = parse_roles(table["roles"])
-    role, variables = role_variables(roles, table["addresses"], int(os.environ["RANK"]))
+    role, variables = role_variables(roles, table["addresses"], detect_launcher().rank)
     os.execvpe(role.argv[0], role.argv, {**os.environ, **variables})
 
 

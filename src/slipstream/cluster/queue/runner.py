@@ -21,7 +21,7 @@ from slipstream.cluster.outside import outside
 from slipstream.cluster.queue import shim
 from slipstream.cluster.queue.attempts import Attempt
 from slipstream.errors import InternalError
-from slipstream.settings import QueuePart, queue_token_variable
+from slipstream.settings import QueuePart, gpu_share_environment, queue_token_variable
 
 NEVER_STARTED = "none"
 
@@ -132,9 +132,7 @@ class ProcessRunner:
         variables = self._part(attempt).as_environment()
         share = attempt.allocation[0]
         if attempt.shares_gpus and share.gpus:
-            fraction = f"{share.gpu_units / len(share.gpus):.4f}"
-            variables["PYTORCH_ALLOC_CONF"] = f"per_process_memory_fraction:{fraction}"
-            variables["XLA_PYTHON_CLIENT_MEM_FRACTION"] = fraction
+            variables |= gpu_share_environment(share.gpu_units / len(share.gpus))
         return variables
 
     def _part(self, attempt: Attempt) -> QueuePart:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from slipstream.cluster import JobSpec, RunSession, run
-from slipstream.errors import UsageError
+from slipstream.errors import ConfigError
 
 pytestmark = pytest.mark.multiprocess
 
@@ -47,7 +47,7 @@ def test_a_secret_reaches_the_ranks_and_no_record(
 
 
 def test_a_secret_that_is_not_set_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="NOT_THERE"):
+    with pytest.raises(ConfigError, match="NOT_THERE"):
         run(job("true", secrets=["NOT_THERE"]), base=tmp_path)
 
 
