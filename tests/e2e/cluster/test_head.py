@@ -219,3 +219,13 @@ def test_nobody_without_the_certificate_is_heard(start: Start) -> None:
     context.load_cert_chain(run.folder / "pem")
     assert said_by_head(run, context) == b""
     assert sorted(entry["name"] for entry in run.entries("host")) == ["a", "b"]
+
+
+def test_an_agent_that_cannot_start_is_told_with_the_reason(start: Start) -> None:
+    rules = RetryRules(max_restarts=1, backoff_seconds=(0.1, 0.1))
+    run = start("true", retry=rules, gpu_memory_gib=1e6)
+    assert run.processes["head"].wait(60) == 1
+    reason = run.entries("state")[-1]["text"]
+    assert "its host daemon could start no agent: resources.gpu_memory needs a GPU" in reason
+    assert run.states.count("running") == 2
+    assert run.processes["a"].wait(60) == 0

@@ -46,6 +46,7 @@ def test_a_killed_client_is_followed_by_another_one(hosts: Hosts) -> None:
     assert desk.path(f"{HOME}/again/result.txt").exists()
 
 
+@pytest.mark.slow("lost host of a run")
 def test_a_host_that_is_killed_is_replaced_and_the_job_goes_on(hosts: Hosts) -> None:
     desk = hosts.desk
     retry = {"host_wait": "20s"}
@@ -62,8 +63,10 @@ def test_a_host_that_is_killed_is_replaced_and_the_job_goes_on(hosts: Hosts) -> 
     assert "host3 takes the place of a lost host" in text
     assert "[host3:1] step 59\n" in text
     assert text.count("step 0\n") == 2
+    hosts["host2"].boot()
 
 
+@pytest.mark.slow("lost host of a run")
 def test_the_host_of_the_head_is_lost_and_another_one_gets_it(hosts: Hosts) -> None:
     desk = hosts.desk
     retry = {"host_wait": "5s"}
@@ -77,6 +80,7 @@ def test_the_host_of_the_head_is_lost_and_another_one_gets_it(hosts: Hosts) -> N
     text = log.read_text()
     assert "another head is started" in text
     assert "[0] step 59\n" in text
+    hosts["host1"].boot()
 
 
 def test_ctrl_c_ends_the_job_on_all_hosts(hosts: Hosts) -> None:

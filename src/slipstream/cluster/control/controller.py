@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from slipstream.cluster.control.plan import RunPlan, forget_keys
@@ -12,6 +13,7 @@ from slipstream.cluster.control.stages import RunStages
 from slipstream.cluster.engines.protocol import RunEngine
 from slipstream.cluster.head.journal import parse_journal
 from slipstream.cluster.records import RunLog
+from slipstream.cluster.records.lock import locked
 from slipstream.cluster.records.states import END_STATES, RUN_STATES
 from slipstream.errors import PeerError, SlipstreamError
 
@@ -73,18 +75,27 @@ class Controller:
             SlipstreamError: a step has failed; then everything was given back.
         """
         try:
-            self._engine.check(self._plan)
-            if not self._is_past("starting"):
-                self._set_state("preparing")
-                self._engine.prepare(self._plan, self._stages)
-                self._set_state("starting")
-            if not self._is_past("running"):
-                with self._stages.stage("start"):
-                    self._engine.submit(self._plan)
-                self._set_state("running")
+            with self._alone():
+                self._start()
         except SlipstreamError as error:
             self._fail(str(error))
             raise
+
+    def _start(self) -> None:
+        self._engine.check(self._plan)
+        if not self._is_past("starting"):
+            self._set_state("preparing")
+            self._engine.prepare(self._plan, self._stages)
+            self._set_state("starting")
+        if not self._is_past("running"):
+            with self._stages.stage("start"):
+                self._engine.submit(self._plan)
+            self._set_state("running")
+
+    def _alone(self) -> AbstractContextManager[None]:
+        """Return a lock, so that of several clients of a run only one changes its hosts."""
+        self._plan.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return locked(self._plan.folder / "client.lock")
 
     def follow(self) -> int:
         """Follow the run to its end, collect the outputs and give everything back.
@@ -218,7 +229,8 @@ class Controller:
         lost = [name for name, due in self._gone.items() if now >= due]
         if not lost or self._result is not None:
             return
-        added = self._engine.replace_hosts(self._plan, lost, self._stages)
+        with self._alone():
+            added = self._engine.replace_hosts(self._plan, lost, self._stages)
         for name in lost[: len(added)]:
             self._gone.pop(name, None)
         for name in lost[len(added) :]:

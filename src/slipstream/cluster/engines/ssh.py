@@ -315,7 +315,7 @@ class SshEngine:
                     f"tmux -L slipstream kill-session -t ={session}-{part} 2>/dev/null"
                     for part in ("head", "host")
                 ),
-                f"cd {folder} 2>/dev/null && rm -f {FILE_NAME} certificate.pem key.pem",
+                f"cd {folder} 2>/dev/null && rm -f {FILE_NAME}",
                 "true",
             ]
             try:

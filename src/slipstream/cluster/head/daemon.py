@@ -27,6 +27,7 @@ from slipstream.cluster.head.wire import (
     send_alive,
 )
 from slipstream.cluster.launch.connection import AGENT
+from slipstream.errors import ConfigError
 from slipstream.processor import num_gpus
 
 RETRY_SECONDS = 1.0
@@ -94,7 +95,7 @@ class HostDaemon:
         writer.write(encode_line(host=self._name, slots=placement.processes or num_gpus() or 1))
         signs = asyncio.create_task(send_alive(writer))
         try:
-            await self._obey(placement, address, reader)
+            await self._obey(placement, address, reader, writer)
         finally:
             signs.cancel()
             writer.close()
@@ -117,45 +118,50 @@ class HostDaemon:
         return None
 
     async def _obey(
-        self, placement: RunPlacement, address: str, reader: asyncio.StreamReader
+        self,
+        placement: RunPlacement,
+        address: str,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
     ) -> None:
         while (message := await read_line(reader, SILENCE_SECONDS)) is not None:
             if "agent" in message:
-                task = asyncio.create_task(self._run_agent(placement, address, message["agent"]))
+                run = self._run_agent(placement, address, message["agent"], writer)
+                task = asyncio.create_task(run)
                 self._agents.add(task)
                 task.add_done_callback(self._agents.discard)
             elif "end" in message:
                 self._is_over = True
                 return
 
-    async def _run_agent(self, placement: RunPlacement, address: str, number: int) -> None:
-        """Run one agent, and connect it to the head; its ranks end when the connection does."""
-        reader, writer = await asyncio.open_connection(
-            address, placement.head_port, ssl=client_context(placement)
-        )
-        writer.write(encode_line(agent=number))
-        agent = await asyncio.create_subprocess_exec(
-            sys.executable,
-            *AGENT,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            env={**os.environ, **share_variables(placement.gpu_memory_gib)},
-            cwd="/",  # Python imports from this folder first, and a user's may hide our modules
-            start_new_session=True,
-        )
-        assert agent.stdin is not None
-        assert agent.stdout is not None
-        orders = asyncio.create_task(pump(reader, agent.stdin))
-        reports = asyncio.create_task(pump(agent.stdout, writer))
+    async def _run_agent(
+        self,
+        placement: RunPlacement,
+        address: str,
+        number: int,
+        control: asyncio.StreamWriter,
+    ) -> None:
+        """Run one agent, and connect it to the head; tell the head if that cannot be done."""
         try:
-            await agent.wait()
-            await asyncio.wait([reports], timeout=SILENCE_SECONDS)
-        finally:
-            orders.cancel()
-            reports.cancel()
-            agent.stdin.close()  # an agent whose input ends, ends its ranks and itself
-            await agent.wait()
-            writer.close()
+            environ = {**os.environ, **share_variables(placement.gpu_memory_gib)}
+            reader, writer = await asyncio.open_connection(
+                address, placement.head_port, ssl=client_context(placement)
+            )
+            agent = await asyncio.create_subprocess_exec(
+                sys.executable,
+                *AGENT,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                env=environ,
+                cwd="/",  # Python imports from this folder first, and a user's may hide our modules
+                start_new_session=True,
+            )
+        except (OSError, ConfigError) as error:
+            self._say(f"no agent can be started: {error}")
+            control.write(encode_line(failed=number, reason=str(error)))
+            return
+        writer.write(encode_line(agent=number))
+        await _connect_pipes(agent, reader, writer)
 
     async def _end_agents(self) -> None:
         for task in self._agents:
@@ -165,6 +171,25 @@ class HostDaemon:
 
     def _say(self, text: str) -> None:
         print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {self._name}: {text}", flush=True)
+
+
+async def _connect_pipes(
+    agent: asyncio.subprocess.Process, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
+    """Copy orders and reports until the agent ends; its ranks end when the connection does."""
+    assert agent.stdin is not None
+    assert agent.stdout is not None
+    orders = asyncio.create_task(pump(reader, agent.stdin))
+    reports = asyncio.create_task(pump(agent.stdout, writer))
+    try:
+        await agent.wait()
+        await asyncio.wait([reports], timeout=SILENCE_SECONDS)
+    finally:
+        orders.cancel()
+        reports.cancel()
+        agent.stdin.close()  # an agent whose input ends, ends its ranks and itself
+        await agent.wait()
+        writer.close()
 
 
 def main() -> None:

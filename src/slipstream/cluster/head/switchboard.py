@@ -152,8 +152,10 @@ class Switchboard:
             earlier.writer.close()
         self._put(name, daemon)
         signs = asyncio.create_task(send_alive(writer))
-        while await read_line(reader, SILENCE_SECONDS) is not None:
-            pass
+        while (message := await read_line(reader, SILENCE_SECONDS)) is not None:
+            agent = self._waiting.pop(message.get("failed", 0), None)
+            if agent is not None:
+                agent.fail(str(message["reason"]))
         signs.cancel()
         if self._daemons.get(name) is daemon:
             self._put(name, None)
@@ -269,9 +271,10 @@ class RemoteAgent:
         return reader, asyncio.StreamWriter(transport, flow, None, self._loop)
 
     def fail(self, reason: str) -> None:
-        """End before any agent has started."""
-        os.write(self._errors, reason.encode())
-        self._finish()
+        """End before any agent has started, unless the launcher has given it up already."""
+        if not self._has_ended.is_set():
+            os.write(self._errors, reason.encode())
+            self._finish()
 
     def cut(self) -> None:
         """End the connection, or the wait for it."""

@@ -16,6 +16,8 @@ _PREEMPTED_CODES = (128 + 15,)
 # An attempt that lasted so long has made progress, so the next failure counts as the first one.
 # Chosen by hand.
 WELL_SECONDS = 600.0
+# A host that fails sooner was probably never able to start a rank. Chosen by hand.
+QUICK_SECONDS = 5.0
 
 
 def classify(failure: Failure, rules: RetryRules) -> FailureClass:
@@ -25,7 +27,9 @@ def classify(failure: Failure, rules: RetryRules) -> FailureClass:
         failure: Failure of the job.
         rules: Rules of the job.
     """
-    if failure.rank is None or failure.exit_code in _PREEMPTED_CODES:
+    if failure.rank is None:
+        return "preempted" if failure.seconds >= QUICK_SECONDS else "retryable"
+    if failure.exit_code in _PREEMPTED_CODES:
         return "preempted"
     if failure.exit_code in rules.permanent_codes:
         return "permanent"

@@ -107,6 +107,8 @@ class AgentLink:
     def _explain(self, code: int) -> str:
         if self.hello is not None:
             return f"the connection to its agent was lost ({describe_status(code)})"
+        if not isinstance(self._connection, AgentProcess):
+            return "its host daemon could start no agent"
         if code == SSH_FAILED and not self.host.is_local:
             return f"ssh failed; `ssh {self.host.login} true` must work without a password"
         return (

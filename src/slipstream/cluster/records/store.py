@@ -12,6 +12,7 @@ from sqlalchemy import JSON, ForeignKey, create_engine, event
 from sqlalchemy.exc import DatabaseError
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, sessionmaker
 
+from slipstream.cluster.records.lock import locked
 from slipstream.errors import ConfigError
 
 FILE_NAME = "cluster.db"
@@ -97,7 +98,8 @@ class Store:
         self._engine = create_engine(f"sqlite:///{path}", connect_args={"timeout": BUSY_SECONDS})
         event.listen(self._engine, "connect", _configure)
         try:
-            Base.metadata.create_all(self._engine)
+            with locked(home / "cluster.lock"):  # SQLite cannot make a table only if it is missing
+                Base.metadata.create_all(self._engine)
         except DatabaseError as error:
             raise ConfigError(f"{path} cannot be used: {error.orig}; move it away") from error
         self._sessions = sessionmaker(self._engine, expire_on_commit=False)

@@ -7,8 +7,10 @@ from slipstream.cluster.head.verdict import WELL_SECONDS, RestartCount, classify
 from slipstream.cluster.launch.launcher import Failure
 
 
-def failure(code: int = 1, *, host: str = "a", rank: int | None = 0) -> Failure:
-    return Failure(host=host, rank=rank, reason="r", seconds=1.0, exit_code=code)
+def failure(
+    code: int = 1, *, host: str = "a", rank: int | None = 0, seconds: float = 10.0
+) -> Failure:
+    return Failure(host=host, rank=rank, reason="r", seconds=seconds, exit_code=code)
 
 
 @pytest.mark.parametrize(
@@ -19,6 +21,7 @@ def failure(code: int = 1, *, host: str = "a", rank: int | None = 0) -> Failure:
         (failure(137), "retryable"),
         (failure(143), "preempted"),
         (failure(1, rank=None), "preempted"),
+        (failure(1, rank=None, seconds=1.0), "retryable"),
     ],
 )
 def test_exit_codes_have_classes(failed: Failure, kind: str) -> None:
