@@ -55,7 +55,7 @@ def test_a_node_without_power_is_replaced(cluster: RayCluster, site: Site, tmp_p
     used = [node for node in cluster.nodes[1:] if f"[{node.name}:" in log.read_text()]
     used[0].kill()
     assert client.process.wait(END_SECONDS) == 0, log.read_text()
-    assert log.read_text().count("rank 0 step 59\n") == 1
+    assert "rank 0 step 59\n" in log.read_text()
     cluster.recover()
     site.assert_clean()
 

@@ -24,7 +24,8 @@ from slipstream.infer.search.trial import Trial
 CHANGED = {
     "Comparison", "Node", "Graph", "_Contender", "Lowering", "Need", "Tail", "Stage", "Histogram",
     "_Moved", "BodyReservation", "_QueuedRequest", "_Batch", "_Count", "_Second",
-    "RequestRecord", "ActiveRequest", "Server", "_StreamPool", "Trial", "Powers",
+    "RequestRecord", "ActiveRequest", "Server", "_StreamPool", "Trial", "Powers", "ClientRequest",
+    "Reception", "_Probes", "GrpcAnswer", "ReplicaServer", "_Place", "ReplicaAnswer",
 }  # fmt: skip
 # Those of which there are many.
 SMALL = (
