@@ -7,22 +7,20 @@ the database itself enforces.
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Generator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import JSON, Connection, ForeignKey, Index, create_engine, event, text
-from sqlalchemy.exc import DatabaseError, OperationalError
+from sqlalchemy import JSON, ForeignKey, Index, text
+from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, sessionmaker
 
 from slipstream.cluster.outside import outside
+from slipstream.cluster.records.database import open_database
 from slipstream.errors import ConfigError
 
 FILE_NAME = "queue.db"
-# Longest wait for another process's transaction; transactions here take milliseconds.
-BUSY_SECONDS = 30.0
 
 
 class QueueBase(DeclarativeBase):
@@ -132,22 +130,7 @@ class QueueStore:
 
     def __init__(self, home: Path) -> None:
         self.home = home
-        try:
-            home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as error:
-            raise ConfigError(
-                f"{home} cannot be made: {error.strerror}; set SLIPSTREAM_HOME to a folder that can"
-                " be written"
-            ) from error
-        path = home / FILE_NAME
-        path.touch(mode=0o600)  # it has variables of jobs
-        self._engine = create_engine(f"sqlite:///{path}", connect_args={"timeout": BUSY_SECONDS})
-        event.listen(self._engine, "connect", _configure)
-        event.listen(self._engine, "begin", _begin)
-        try:
-            QueueBase.metadata.create_all(self._engine)
-        except DatabaseError as error:
-            raise ConfigError(f"{path} cannot be used: {error.orig}; move it away") from error
+        self._engine = open_database(home / FILE_NAME, QueueBase.metadata)
         self._sessions = sessionmaker(self._engine, expire_on_commit=False)
 
     @contextmanager
@@ -173,15 +156,3 @@ class QueueStore:
     def close(self) -> None:
         """Close all connections to the database."""
         self._engine.dispose()
-
-
-def _configure(connection: sqlite3.Connection, _: object) -> None:
-    """Let readers and one writer work at the same time, and write through to the disk."""
-    connection.isolation_level = None  # the driver begins no transactions; `_begin` does
-    connection.execute("PRAGMA journal_mode=WAL")
-    connection.execute("PRAGMA synchronous=FULL")
-    connection.execute("PRAGMA foreign_keys=ON")
-
-
-def _begin(connection: Connection) -> None:
-    connection.exec_driver_sql("BEGIN IMMEDIATE")

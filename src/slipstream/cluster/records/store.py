@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import JSON, ForeignKey, create_engine, event
-from sqlalchemy.exc import DatabaseError
+from sqlalchemy import JSON, ForeignKey
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, sessionmaker
 
-from slipstream.cluster.records.lock import locked
-from slipstream.errors import ConfigError
+from slipstream.cluster.records.database import open_database
 
 FILE_NAME = "cluster.db"
-# Longest wait for another process's transaction; transactions here take milliseconds.
-BUSY_SECONDS = 30.0
 
 
 class Base(DeclarativeBase):
@@ -87,21 +82,7 @@ class Store:
 
     def __init__(self, home: Path) -> None:
         self.home = home
-        try:
-            home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as error:
-            raise ConfigError(
-                f"{home} cannot be made: {error.strerror}; set SLIPSTREAM_HOME to a folder that can"
-                " be written"
-            ) from error
-        path = home / FILE_NAME
-        self._engine = create_engine(f"sqlite:///{path}", connect_args={"timeout": BUSY_SECONDS})
-        event.listen(self._engine, "connect", _configure)
-        try:
-            with locked(home / "cluster.lock"):  # SQLite cannot make a table only if it is missing
-                Base.metadata.create_all(self._engine)
-        except DatabaseError as error:
-            raise ConfigError(f"{path} cannot be used: {error.orig}; move it away") from error
+        self._engine = open_database(home / FILE_NAME, Base.metadata)
         self._sessions = sessionmaker(self._engine, expire_on_commit=False)
 
     @contextmanager
@@ -113,10 +94,3 @@ class Store:
     def close(self) -> None:
         """Close all connections to the database."""
         self._engine.dispose()
-
-
-def _configure(connection: sqlite3.Connection, _: object) -> None:
-    """Let readers and one writer work at the same time, and write through to the disk."""
-    connection.execute("PRAGMA journal_mode=WAL")
-    connection.execute("PRAGMA synchronous=FULL")
-    connection.execute("PRAGMA foreign_keys=ON")

@@ -243,7 +243,7 @@ def test_only_the_owner_reads_the_variables_of_jobs(queue):
 
 
 def test_a_database_that_somebody_has_locked_is_an_error(tmp_path, monkeypatch):
-    monkeypatch.setattr("slipstream.cluster.queue.store.BUSY_SECONDS", 0.1)
+    monkeypatch.setattr("slipstream.cluster.records.database.BUSY_SECONDS", 0.1)
     holder, other = QueueStore(tmp_path), QueueStore(tmp_path)
     message = "queue.db cannot be used: database is locked; make room on its disk, or end the"
     with holder.transaction() as session:

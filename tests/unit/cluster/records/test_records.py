@@ -115,3 +115,14 @@ def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
 def test_only_the_owner_can_read_the_records(tmp_path: Path) -> None:
     Store(tmp_path / "home")
     assert (tmp_path / "home").stat().st_mode & 0o077 == 0
+
+
+def test_two_first_clients_begin_one_run(tmp_path: Path) -> None:
+    program = (
+        "import sys; from pathlib import Path; from slipstream.cluster.records import *\n"
+        "log = RunLog(Store(Path(sys.argv[1])))\n"
+        "print(log.begin(name='a', engine='ssh', spec={}, deadline_at=None, facts={}).number)"
+    )
+    argv = [sys.executable, "-c", program, str(tmp_path / "home")]
+    clients = [subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) for _ in range(4)]
+    assert [client.communicate(timeout=60)[0] for client in clients] == ["1\n"] * 4
