@@ -1,12 +1,17 @@
 """Hosts that a job cannot use: what the message says, that others are used, that nothing stays."""
 
+import os
+import signal
 from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 from cluster_hosts import Hosts, open_hosts
 from host import Host
 from run_jobs import SLIPSTREAM, left_behind, write_job
+from waiting import wait_until
 
 pytestmark = [
     pytest.mark.netns,
@@ -105,3 +110,29 @@ def test_frameworks_of_other_versions_are_refused(hosts: Hosts) -> None:
     assert code == 2
     assert "host1 needs numpy 0.1 and has" in said
     assert left_behind(hosts["host1"]) == []
+
+
+def test_a_connection_to_the_journal_that_ends_is_opened_again(
+    hosts: Hosts, tmp_path: Path
+) -> None:
+    write_job(
+        hosts.desk,
+        "cut",
+        "sh -c 'for i in $(seq 40); do echo step $i; sleep 0.2; done'",
+        ssh={"hosts": ["host1"]},
+    )
+    log = tmp_path / "log"
+    client = hosts.desk.start(SLIPSTREAM, "run", "cut/cut.yaml", log=log)
+    for step in (3, 20):
+        wait_until(partial(_has_printed, log, step))
+        tails = [pid for pid, line in hosts["host1"].processes().items() if "tail -c" in line]
+        for pid in tails:
+            os.kill(pid, signal.SIGKILL)
+        assert tails
+    assert client.process.wait(60) == 0, log.read_text()
+    lines = [line for line in log.read_text().splitlines() if "step" in line]
+    assert [line.rpartition("step ")[2] for line in lines] == [str(n) for n in range(1, 41)]
+
+
+def _has_printed(log: Path, step: int) -> bool:
+    return f"step {step}\n" in log.read_text()

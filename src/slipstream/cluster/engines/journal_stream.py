@@ -24,10 +24,12 @@ class JournalStream:
 
     Attributes:
         offset: Number of bytes of the journal that were read, to the end of a line.
+        is_open: Whether the connection is still there.
     """
 
     def __init__(self, host: SshHost, path: str, offset: int) -> None:
         self.offset = offset
+        self.is_open = True
         self._host = host
         # tail does not notice that nobody reads any more, but cat notices the end of our input.
         tail = f"tail -c +{offset + 1} -F {shlex.quote(path)} 2>/dev/null"
@@ -61,7 +63,10 @@ class JournalStream:
                 return (lines + newline).decode(errors="replace")
 
     def close(self) -> None:
-        """End the connection."""
+        """End the connection; do nothing if it has ended."""
+        if not self.is_open:
+            return
+        self.is_open = False
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.close()

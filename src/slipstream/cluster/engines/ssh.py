@@ -184,7 +184,7 @@ class SshEngine:
         if name != layout.head:
             offset = "0"
         stream = self._streams.get(layout.head)
-        if stream is None or stream.offset != int(offset):
+        if stream is None or not stream.is_open or stream.offset != int(offset):
             self._close_streams()
             path = f"{layout.home}/runs/{plan.run}/{JOURNAL}"
             stream = JournalStream(self._host(plan, layout.head), path, int(offset))
