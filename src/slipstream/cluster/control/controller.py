@@ -126,6 +126,15 @@ class Controller:
             self._view.note(str(error))
         return self._finish(self._result or {"state": "cancelled", "exit_code": CANCELLED_CODE})
 
+    def give_up(self, reason: str) -> None:
+        """Give back what exists of a run that has not begun to run, and call it cancelled.
+
+        Args:
+            reason: Sentence part for the record.
+        """
+        with self._alone():
+            self._give_back("cancelled", reason, CANCELLED_CODE)
+
     def shell(self, host: str) -> list[str]:
         """Return the command that runs a shell command on a host of the run, up to that command.
 
@@ -256,10 +265,13 @@ class Controller:
 
     def _fail(self, reason: str) -> None:
         """Give back what exists of a run whose start has failed."""
+        self._give_back("failed", reason, 1)
+
+    def _give_back(self, state: str, reason: str, exit_code: int) -> None:
         self._set_state("releasing")
         self._engine.release(self._plan)
         forget_keys(self._plan)
-        self._set_state("failed", reason, 1)
+        self._set_state(state, reason, exit_code)
 
     def _set_state(self, state: str, message: str = "", exit_code: int | None = None) -> None:
         self._log.set_state(self._plan.record.number, state, message, exit_code)

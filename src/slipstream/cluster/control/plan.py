@@ -124,6 +124,7 @@ class RunPlan:
                 bad_host_seconds=rules.bad_host_time,
             ),
             deadline_at=self.record.deadline_at,
+            grace_seconds=spec.grace,
             host_wait_seconds=rules.host_wait,
             lost_seconds=rules.lost,
         )

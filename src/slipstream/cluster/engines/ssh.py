@@ -160,7 +160,8 @@ class SshEngine:
     ) -> None:
         folder = f"{layout.home}/runs/{plan.run}"
         session = f"slipstream-{plan.run}"
-        daemon = [layout.python, "-m", "slipstream.cluster.head.daemon", folder, host.name]
+        visible = _visible_gpus(plan.spec.ssh.gpus.get(host.name))
+        daemon = [*visible, layout.python, "-m", "slipstream.cluster.head.daemon", folder]
         head = [layout.python, "-m", "slipstream.cluster.head", folder]
         quoted = shlex.quote(folder)
         lines = [
@@ -168,7 +169,7 @@ class SshEngine:
             f"umask 077; mkdir -p {quoted}; cd {quoted}",
             f"cat > {FILE_NAME}.new; mv {FILE_NAME}.new {FILE_NAME}",
             # The server of tmux outlives this call; without setsid, systemd may end it.
-            _in_tmux(f"{session}-host", daemon, f"{folder}/daemon.log"),
+            _in_tmux(f"{session}-host", [*daemon, host.name], f"{folder}/daemon.log"),
         ]
         if is_head:
             started = _in_tmux(f"{session}-head", head, f"{folder}/head.log")
@@ -365,9 +366,18 @@ def hosts_of_spec(plan: RunPlan) -> list[SshHost]:
     ssh = plan.spec.ssh
     identity = (f"IdentityFile={ssh.identity}",) if ssh.identity else ()
     options = (*ssh.options, *identity)
+    names = [login.rpartition("@")[2] for login in ssh.hosts]
     return [
-        SshHost(name=login.rpartition("@")[2], login=login, options=options) for login in ssh.hosts
+        SshHost(name=name, login=login, options=(*ssh.host_options.get(name, ()), *options))
+        for name, login in zip(names, ssh.hosts, strict=True)
     ]
+
+
+def _visible_gpus(numbers: Sequence[int] | None) -> list[str]:
+    """Return the words before a command that let it see some GPUs only; None for all."""
+    if numbers is None:
+        return []
+    return ["env", f"CUDA_VISIBLE_DEVICES={','.join(map(str, numbers))}"]
 
 
 def _in_tmux(session: str, command: Sequence[str], log: str) -> str:

@@ -18,10 +18,15 @@ class Ssh(SpecModel):
     """Hosts as for ssh, such as `me@node1`; those beyond the largest number are spare."""
     options: Texts = ()
     """Options that ssh gets with -o, such as `Port=2222`."""
+    host_options: dict[str, Texts] = Field(default_factory=dict)
+    """Further options for single hosts, such as `node1: [Port=2222]`."""
     identity: str = ""
     """Private key for ssh; by default that of your ssh configuration."""
     addresses: Texts = ()
     """Addresses at which the first host is reached by the others; by default all that it has."""
+    gpus: dict[str, tuple[int, ...]] = Field(default_factory=dict)
+    """Numbers of the GPUs that the job uses on single hosts, such as `node1: [0, 1]`; by default
+    all of them. `processes: gpu` still counts all."""
     home: str = "~/.slipstream"
     """Folder for runs and environments on every host."""
 

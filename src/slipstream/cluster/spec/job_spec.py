@@ -83,6 +83,8 @@ class JobSpec(SpecModel):
     """Longest time of the run, such as `8h`; then everything is ended and given back."""
     cost_cap: float | None = Field(default=None, gt=0)
     """Largest cost of the run in US dollars; the run ends before it would be exceeded."""
+    grace: Duration = 30.0
+    """Time between SIGTERM and SIGKILL when the job is ended before its time."""
     checkpoint: str = ""
     """Folder or URL of checkpoints, which ranks get as SLIPSTREAM_CHECKPOINT; a folder is relative
     to the code."""
