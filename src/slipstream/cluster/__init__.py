@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from slipstream.cluster.control.api import attach as attach
     from slipstream.cluster.control.api import run as run
     from slipstream.cluster.control.session import RunSession as RunSession
+    from slipstream.cluster.progress import report_progress as report_progress
     from slipstream.cluster.records import RunRecord as RunRecord
     from slipstream.cluster.spec import JobSpec as JobSpec
     from slipstream.cluster.spec import read_job as read_job
@@ -29,6 +30,7 @@ __getattr__ = attributes(
         "RunSession": "slipstream.cluster.control.session:RunSession",
         "attach": "slipstream.cluster.control.api:attach",
         "read_job": "slipstream.cluster.spec:read_job",
+        "report_progress": "slipstream.cluster.progress:report_progress",
         "run": "slipstream.cluster.control.api:run",
     },
 )

@@ -45,13 +45,22 @@ class QueuePart:
 
 
 def progress_file(environ: Mapping[str, str] = os.environ) -> Path | None:
-    """Return the file for reports of progress; None outside the queue.
+    """Return the file for reports of progress; None outside the queue and the runs of engines.
 
     Args:
         environ: Environment variables (default: this process's environment).
     """
     text = environ.get(variables()["progress_file"].name)
     return Path(text) if text else None
+
+
+def progress_environment(path: Path) -> dict[str, str]:
+    """Return the variable that names a file for reports of progress.
+
+    Args:
+        path: File on the host of rank 0.
+    """
+    return {variables()["progress_file"].name: str(path)}
 
 
 def queue_token_variable() -> str:

@@ -304,6 +304,16 @@ class Settings:
             "none",
         ),
     )
+    plan: str | None = field(
+        default=None,
+        metadata=_named(
+            "SLIPSTREAM_PLAN",
+            TEXT,
+            "Strategy of a forecast's plan as JSON, such as the micro-batch and the codec, for the"
+            " script; `slipstream run --plan` sets it.",
+            "none",
+        ),
+    )
     stop_at: str | None = field(
         default=None,
         metadata=_named(
@@ -358,8 +368,8 @@ class Settings:
         metadata=_named(
             "SLIPSTREAM_PROGRESS_FILE",
             PATH,
-            "File to which the job's rank 0 adds its samples per second, for scaling; `slipstream"
-            " queue` sets it.",
+            "File to which the job's rank 0 adds its samples per second; `slipstream queue` and"
+            " `slipstream run` with an engine set it.",
             "none",
         ),
     )

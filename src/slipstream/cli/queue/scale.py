@@ -23,7 +23,7 @@ EXAMPLES = """\b
   slipstream queue scale --max-machines 8 --price 3.50 --waiting-price 10 --json
 
 The command changes nothing. A job tells its speed with
-slipstream.cluster.queue.progress.report_progress.
+slipstream.cluster.report_progress.
 """
 
 
@@ -70,7 +70,7 @@ def _jobs() -> list[ScalingJob]:
     """Return the jobs that run or wait with the speeds that they have told."""
     from slipstream.cluster.queue import JobQueue
     from slipstream.cluster.queue.daemon import output_path
-    from slipstream.cluster.queue.progress import measured_rates
+    from slipstream.cluster.progress import measured_rates
     from slipstream.cluster.queue.scaling import ScalingJob
     from slipstream.cluster.queue.shapes import ACTIVE_STATES
 

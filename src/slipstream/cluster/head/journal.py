@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -39,6 +39,16 @@ class Journal:
     def host(self, name: str, *, is_there: bool) -> None:
         """Write that a host has come or gone; a thread of the switchboard calls this."""
         self.display.event("host", name=name, is_there=is_there)
+
+    def measured(self, attempt: int, seconds: float, rates: Mapping[int, float]) -> None:
+        """Write how long an attempt took, and how fast the job was.
+
+        Args:
+            attempt: Number of the attempt.
+            seconds: Time from the start of its ranks to their end in seconds.
+            rates: Samples per second that the job has reported, by the number of hosts.
+        """
+        self.display.event("measured", attempt=attempt, seconds=round(seconds, 3), rates=rates)
 
     def close(self) -> None:
         """Close the file."""

@@ -23,7 +23,9 @@ from slipstream.cluster.launch import Host, Job, launch
 from slipstream.cluster.launch.flight_log import FlightLog
 from slipstream.cluster.launch.launcher import Failure
 from slipstream.cluster.launch.output_files import ElasticOutputFiles, OutputFiles
+from slipstream.cluster.progress import measured_rates
 from slipstream.processor import num_gpus
+from slipstream.settings import progress_environment, progress_file
 
 DEADLINE_CODE = 124  # like that of timeout(1)
 LOST_CODE = 1
@@ -61,6 +63,7 @@ class Supervisor:
         self._journal = journal
         self._board = board
         self._attempts = RestartCount(placement.retry)
+        self._progress = progress_file() or folder / "progress"
 
     def run(self) -> FinalState:
         """Run the job until it has ended for good; call this in the main thread."""
@@ -148,7 +151,9 @@ class Supervisor:
         with shown.watched():
             run = self._run_members if self._placement.retry.scope == "worker" else self._run_group
             code = run(job, shown)
-        return code, shown.failure, time.monotonic() - began_at
+        seconds = time.monotonic() - began_at
+        self._journal.measured(number, seconds, measured_rates(self._progress))
+        return code, shown.failure, seconds
 
     def _job(self, hosts: tuple[Host, ...], number: int) -> Job:
         placement = self._placement
@@ -164,7 +169,11 @@ class Supervisor:
             cwd=placement.cwd,
             python=placement.python,
             environ=dict(os.environ),
-            chosen={**placement.environ, "TORCHELASTIC_RESTART_COUNT": str(number - 1)},
+            chosen={
+                **progress_environment(self._progress),
+                **placement.environ,
+                "TORCHELASTIC_RESTART_COUNT": str(number - 1),
+            },
             grace_seconds=placement.grace_seconds,
             flight_folder=self._folder / "flight" / f"attempt.{number}",
             connect=None if self._board is None else self._board.connect,

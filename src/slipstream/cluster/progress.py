@@ -1,4 +1,7 @@
-"""Reports of progress: samples per second, which a job adds to a file for its scaling."""
+"""Reports of progress: samples per second, which a job adds to a file.
+
+The queue scales a job by them, and a run that has a plan of the forecaster is compared with it.
+"""
 
 from __future__ import annotations
 
@@ -16,16 +19,17 @@ NUM_REPORTS = 5
 
 
 def report_progress(samples_per_second: float, num_hosts: int) -> None:
-    """Tell the queue how fast a job is; outside the queue nothing happens.
+    """Tell the queue and the record of the run how fast a job is.
 
-    Rank 0 calls it every few seconds.
+    Rank 0 calls it every few seconds. Nothing happens outside the queue and `slipstream run` with
+    an engine, and if rank 0 is not on the host of the run's head.
 
     Args:
         samples_per_second: Samples per second of all ranks together.
         num_hosts: Number of hosts that the job uses now.
     """
     path = progress_file()
-    if path is None:
+    if path is None or not path.parent.exists():
         return
     line = json.dumps({"hosts": num_hosts, "samples_per_second": samples_per_second}) + "\n"
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
