@@ -10,6 +10,7 @@ import typer
 
 from slipstream.cli.options import AsJson
 from slipstream.cli.output import emit
+from slipstream.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -75,6 +76,9 @@ def doctor(
     """Show what works on this host, what is missing or wrong, and how to mend it."""
     from slipstream.cli.findings import find_everything
 
+    if hosts is not None and (algorithms or route_to):
+        other = "--algorithms" if algorithms else "--route-to"
+        raise UsageError(f"{other} is about this host, and -H about others; give one of them")
     if algorithms:
         rules = _rules()
         emit(rules, [_rules_table(rules)], as_json=as_json)

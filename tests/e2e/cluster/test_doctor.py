@@ -1,8 +1,12 @@
 """`slipstream doctor -H` on hosts with sshd and networks of their own."""
 
 import json
+import os
+import signal
+import subprocess
 from collections.abc import Generator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +20,8 @@ pytestmark = [
     pytest.mark.launcher("sshd", "ssh", "ssh-keygen"),
     pytest.mark.multiprocess,
 ]
+
+LOADER = "sys.stdin.read(int("  # of the measuring program's command line
 
 # Opens the shared connection to host1, which the doctor uses then.
 OPEN_CONNECTION = """
@@ -102,6 +108,34 @@ def test_a_host_without_ssh_is_named_with_the_reason(hosts: Hosts) -> None:
     assert done.returncode == 1
     assert "no connection" in done.stdout
     assert "1. nowhere: nowhere cannot be reached: " in done.stdout
+
+
+@pytest.mark.slow("hosts in pairs")
+def test_a_host_that_is_lost_while_it_is_measured_is_named(hosts: Hosts, tmp_path: Path) -> None:
+    (lost,) = hosts.start(1)
+    listed = f"host1,host2,{lost.name}"
+    log = tmp_path / "log"
+    client = hosts.desk.start(SLIPSTREAM, "doctor", "-H", listed, "--json", log=log)
+    wait_until(lambda: any(LOADER in line for line in lost.processes().values()))
+    for pid, line in lost.processes().items():
+        if LOADER in line:
+            os.kill(pid, signal.SIGKILL)
+    assert client.process.wait(120) == 1, log.read_text()
+    found = json.loads(log.read_text())
+    assert {problem["where"] for problem in found["problems"]} & {
+        lost.name,
+        f"host1 to {lost.name}",
+    }
+    assert any({pair["source"], pair["target"]} == {"host1", "host2"} for pair in found["pairs"])
+
+
+@pytest.mark.parametrize("other", [("--algorithms",), ("--route-to", "a")])
+def test_options_about_this_host_are_refused_with_other_hosts(other: tuple[str, ...]) -> None:
+    done = subprocess.run(
+        [SLIPSTREAM, "doctor", "-H", "a,b", *other], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert f"{other[0]} is about this host" in done.stderr
 
 
 def test_a_host_that_refuses_the_key_is_told_from_one_that_is_away(hosts: Hosts) -> None:

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 GIB = 2**30
 BANDWIDTH_SECONDS = 1.0
+# The measurements of all pairs together take about this long; of many pairs, each is shorter.
+ALL_PAIRS_SECONDS = 60.0
+LEAST_SECONDS = 0.2
 
 
 def examine_hosts(
@@ -35,6 +38,7 @@ def examine_hosts(
     Raises:
         UsageError: the list is empty or names a host twice.
     """
+    from slipstream.cli.progress import status_line
     from slipstream.cluster.doctor import examine, problems_of
     from slipstream.cluster.engines.ssh_host import SshHost
 
@@ -42,12 +46,21 @@ def examine_hosts(
     if not all(logins) or len(set(logins)) < len(logins):
         raise UsageError(f"-H is {listed!r}; allowed: different names, such as a,me@b")
     hosts = [SshHost(name=name, login=name, options=tuple(ssh_options)) for name in logins]
-    found = examine(hosts, python or sys.executable, BANDWIDTH_SECONDS)
+    seconds = _bandwidth_seconds(len(hosts))
+    with status_line("connecting") as tell:
+        found = examine(hosts, python or sys.executable, seconds, tell)
     problems = problems_of(found, version("slipstream"))
-    shown = [_host_table(found), *([_matrix(found)] if found.pairs else []), _verdict(problems)]
+    matrix = [_matrix(found, seconds)] if found.pairs else []
+    shown = [_host_table(found), *matrix, _verdict(problems)]
     value = {**asdict(found), "problems": [asdict(problem) for problem in problems]}
     emit(value, shown, as_json=as_json)
     return int(any(problem.stops_jobs for problem in problems))
+
+
+def _bandwidth_seconds(num_hosts: int) -> float:
+    """Return the duration of each measurement of bandwidth in seconds."""
+    num_pairs = max(1, num_hosts * (num_hosts - 1))
+    return max(LEAST_SECONDS, min(BANDWIDTH_SECONDS, ALL_PAIRS_SECONDS / num_pairs))
 
 
 def _host_table(found: Examination) -> Table:
@@ -73,12 +86,12 @@ def _host_cells(host: HostFindings) -> list[str]:
     ]
 
 
-def _matrix(found: Examination) -> Table:
+def _matrix(found: Examination, seconds: float) -> Table:
     from rich.table import Table
 
     names = [host.name for host in found.hosts if not host.error]
     cells = {(pair.source, pair.target): _pair_cell(pair) for pair in found.pairs}
-    title = f"Round trip and bandwidth over {BANDWIDTH_SECONDS:g} s"
+    title = f"Round trip and bandwidth over {seconds:.2g} s"
     table = Table("from \\ to", *names, title=title)
     for source in names:
         table.add_row(source, *(cells.get((source, target), "") for target in names))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import repeat
+from typing import Any
 
 from slipstream.cluster.doctor.remote import MeasuringHost
 from slipstream.cluster.engines.ssh_host import SshHost
@@ -58,12 +59,13 @@ class PairFindings:
         source: Name of the host that connects.
         target: Name of the host that listens.
         port: Port of the target at which it listened.
-        state: Result: open, small only, name unknown, dropped, refused or unreachable.
+        state: Result: open, small only, name unknown, dropped, refused, unreachable, or no answer
+            (of a measuring program).
         latency: Median of round trips in seconds, or None.
         bandwidth: Speed from source to target in bytes a second, or None.
         mtu: Largest packet of the route in bytes, or None.
         ssh_reached: Whether the ssh port of the target answers the source.
-        text: Message of the operating system, or "".
+        text: Message of the operating system or of the program, or "".
     """
 
     source: str
@@ -90,8 +92,10 @@ class Examination:
     pairs: tuple[PairFindings, ...]
 
 
-def examine(hosts: Sequence[SshHost], python: str, seconds: float) -> Examination:
-    """Return what is found on hosts and between each pair of them.
+def examine(
+    hosts: Sequence[SshHost], python: str, seconds: float, tell: Callable[[str], None]
+) -> Examination:
+    """Return what is found on hosts and between each pair of them; blocks for minutes.
 
     Pairs are measured one after the other, so that they do not disturb one another.
 
@@ -99,13 +103,17 @@ def examine(hosts: Sequence[SshHost], python: str, seconds: float) -> Examinatio
         hosts: Hosts to examine.
         python: Path of Python on the hosts; where it is missing, python3 is used.
         seconds: Duration in seconds of each measurement of bandwidth.
+        tell: Function that gets the current action.
     """
+    tell("connecting")
     with ThreadPoolExecutor(len(hosts)) as pool:
         opened = list(pool.map(_open, hosts, repeat(python)))
     measuring = [host for host in opened if isinstance(host, MeasuringHost)]
     try:
-        found = tuple(_look(host) if isinstance(host, MeasuringHost) else host for host in opened)
-        return Examination(hosts=found, pairs=tuple(_measure_pairs(measuring, seconds)))
+        found = [_look(host) if isinstance(host, MeasuringHost) else host for host in opened]
+        lost = {host.name for host in found if host.error}
+        there = [host for host in measuring if host.ssh.name not in lost]
+        return Examination(hosts=tuple(found), pairs=tuple(_measure_pairs(there, seconds, tell)))
     finally:
         for host in measuring:
             host.close()
@@ -119,8 +127,11 @@ def _open(host: SshHost, python: str) -> MeasuringHost | HostFindings:
 
 
 def _look(host: MeasuringHost) -> HostFindings:
-    facts = host.ask("facts")
-    skew, error = min((_read_clock(host) for _ in range(_CLOCK_READINGS)), key=lambda r: r[1])
+    try:
+        facts = host.ask("facts")
+        skew, error = min((_read_clock(host) for _ in range(_CLOCK_READINGS)), key=lambda r: r[1])
+    except SlipstreamError as lost:
+        return HostFindings(name=host.ssh.name, error=str(lost))
     lists = {name: tuple(facts.pop(name)) for name in ("tools", "gpus")}
     return HostFindings(name=host.ssh.name, **lists, **facts, skew=skew, skew_error=error)
 
@@ -133,27 +144,36 @@ def _read_clock(host: MeasuringHost) -> tuple[float, float]:
     return clock - (wall + half), half
 
 
-def _measure_pairs(hosts: Sequence[MeasuringHost], seconds: float) -> list[PairFindings]:
+def _measure_pairs(
+    hosts: Sequence[MeasuringHost], seconds: float, tell: Callable[[str], None]
+) -> list[PairFindings]:
     token = secrets.token_hex(16)
     found: list[PairFindings] = []
+    num_pairs = len(hosts) * (len(hosts) - 1)
     for target in hosts:
-        answer = target.ask("listen", first=FIRST_PORT, last=LAST_PORT, token=token)
         for source in hosts:
-            if source is target:
-                continue
-            if "error" in answer:
-                raise SlipstreamError(f"{target.ssh.name}: {answer['error']}; end some programs")
-            found.append(_measure_pair(source, target, answer["port"], token, seconds))
+            if source is not target:
+                name = f"{source.ssh.name} to {target.ssh.name}"
+                tell(f"measuring {name}, pair {len(found) + 1} of {num_pairs}")
+                found.append(_measure_pair(source, target, token, seconds))
     return found
 
 
 def _measure_pair(
-    source: MeasuringHost, target: MeasuringHost, port: int, token: str, seconds: float
+    source: MeasuringHost, target: MeasuringHost, token: str, seconds: float
 ) -> PairFindings:
+    """Return the findings on a pair; a host that is lost meanwhile is one of them."""
+    names = {"source": source.ssh.name, "target": target.ssh.name}
     address = target.ssh.login.rpartition("@")[2]
-    answer = source.ask("measure", address=address, port=port, token=token, seconds=seconds)
-    is_open = answer["state"] in ("open", "small only")
-    reached = is_open or source.ask("is_reached", address=address, port=SSH_PORT)["reached"]
-    return PairFindings(
-        source=source.ssh.name, target=target.ssh.name, port=port, ssh_reached=reached, **answer
-    )
+    port = 0
+    answer: dict[str, Any]
+    try:
+        port = target.ask("listen", first=FIRST_PORT, last=LAST_PORT, token=token)["port"]
+        answer = source.ask("measure", address=address, port=port, token=token, seconds=seconds)
+        is_open = answer["state"] in ("open", "small only")
+        reached = is_open or source.ask("is_reached", address=address, port=SSH_PORT)["reached"]
+    except SlipstreamError as error:
+        answer = {"state": "no answer", "text": str(error)}
+        answer.update(latency=None, bandwidth=None, mtu=None)
+        reached = False
+    return PairFindings(**names, port=port, ssh_reached=reached, **answer)

@@ -57,13 +57,12 @@ def gpus() -> list[str]:
 
 def listen(first: int, last: int, token: str) -> dict[str, object]:
     """Listen on a free port from `first` to `last`, and return its number."""
-    for _ in range(100):
-        port = random.randint(first, last)
+    for port in random.sample(range(first, last + 1), last + 1 - first):
         with contextlib.suppress(OSError):
             server = socket.create_server(("", port))
             threading.Thread(target=accept, args=(server, token), daemon=True).start()
             return {"port": port}
-    return {"error": f"no port from {first} to {last} is free"}
+    return {"error": f"no port from {first} to {last} is free; end some programs"}
 
 
 def accept(server: socket.socket, token: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -60,20 +61,24 @@ class MeasuringHost:
             arguments: Arguments of the action.
 
         Raises:
-            PeerError: no answer comes.
+            PeerError: no answer comes, or the action failed.
         """
         self._write(json.dumps({"action": action, **arguments}) + "\n")
         deadline = time.monotonic() + _ANSWER_SECONDS
         while True:
             line = self._read_line(deadline)
             if line.startswith(b"{"):  # other lines come from the host's shell
-                return json.loads(line)
+                answer = json.loads(line)
+                if "error" in answer:
+                    raise PeerError(f"{self.ssh.name}: {answer['error']}")
+                return answer
 
     def close(self) -> None:
         """End the program and the connection."""
         assert self._process.stdin
         assert self._process.stdout
-        self._process.stdin.close()
+        with contextlib.suppress(BrokenPipeError):  # of what the program did not read
+            self._process.stdin.close()
         self._process.stdout.close()
         self._process.wait()
         self.ssh.disconnect()

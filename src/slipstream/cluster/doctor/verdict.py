@@ -96,6 +96,14 @@ def _pair_problems(pair: PairFindings) -> Iterator[Problem]:
     }
     if pair.state == "open":
         return
+    if pair.state == "no answer":
+        yield Problem(
+            where=f"{pair.source} to {pair.target}",
+            text=pair.text,
+            remedy="look at this host, and examine the hosts again",
+            stops_jobs=True,
+        )
+        return
     remedy = remedies[pair.state]
     if pair.state == "dropped" and not pair.ssh_reached:
         remedy = remedies["unreachable"]

@@ -59,6 +59,7 @@ def test_a_clock_is_wrong_only_beyond_the_error_of_the_measurement() -> None:
         ("unreachable", False, "route"),
         ("name unknown", False, "resolve"),
         ("small only", True, "MTU"),
+        ("no answer", False, "look at this host"),
     ],
 )
 def test_the_advice_for_a_pair_fits_its_failure(state: str, ssh_reached: bool, advice: str) -> None:
