@@ -50,6 +50,9 @@ ELSEWHERE = {
         f"{SSH_JOB}::test_two_hosts_run_a_job_and_the_outputs_come_back"
     ),
     "slipstream run job.yaml --on ssh --set hosts=2": CLUSTER_COMMANDS,
+    "slipstream run --on ssh -H node1,node2 --set retry.hang=30m train.py": (
+        f"{SSH_JOB}::test_a_program_runs_on_an_engine_without_a_job_file"
+    ),
     "slipstream run job.yaml --detach": CLUSTER_COMMANDS,
     "slipstream run job.yaml": f"{SSH_JOB}::test_a_killed_client_is_followed_by_another_one",
     "slipstream cluster attach job": CLUSTER_COMMANDS,

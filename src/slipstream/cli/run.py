@@ -12,10 +12,23 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from slipstream.cli.cluster.run_job import is_job_file, run_job
+from slipstream.cli.cluster.run_job import RunChoices, is_job_file, run_job, run_spec
 from slipstream.cli.options import OUTPUT
 from slipstream.cli.output import remark, written
 from slipstream.cli.run_hosts import HostArguments, choose_elastic_options, choose_hosts
+from slipstream.cli.run_on import (
+    DetachOption,
+    NameOption,
+    OnOption,
+    ProgramOptions,
+    SetOption,
+    YesOption,
+    check_with_engine,
+    check_without_engine,
+    name_hosts,
+    options_given,
+    program_job,
+)
 from slipstream.errors import UsageError
 from slipstream.processor import num_gpus
 from slipstream.units import parse_duration
@@ -46,7 +59,8 @@ EXAMPLES = """\b
   slipstream run -n 2 --tty train.py        rank 0 draws on the terminal
   slipstream run -H a:8 --ssh-option Port=2222 --env DATA=/data train.py
   slipstream run --min 2 --max 8 --hosts-from hosts.sh train.py    elastic
-  slipstream run job.yaml --on ssh          the job of a file, on any hosts
+  slipstream run --on ssh -H a,b train.py   files, environment and retries too
+  slipstream run job.yaml --on ssh          the job of a file, on any engine
 
 Each rank gets the variables of torchrun (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT)
 and the key of the job. When a rank fails, the others end; in an elastic job
@@ -73,6 +87,7 @@ def add_to(app: typer.Typer) -> None:
 
 # over budget: a parameter for each option of the command
 def run(
+    context: typer.Context,
     program: Annotated[
         list[str],
         typer.Argument(
@@ -125,6 +140,11 @@ def run(
             help="Variable for every rank; without =VALUE, this host's value; may be repeated.",
         ),
     ] = None,
+    on: OnOption = None,
+    assignments: SetOption = None,
+    name: NameOption = None,
+    detach: DetachOption = False,
+    yes: YesOption = False,
     nccl_plugin: Annotated[
         bool,
         typer.Option(
@@ -292,8 +312,33 @@ def run(
     ] = False,
 ) -> None:
     """Start the ranks of a program on this host or on other hosts."""
-    if is_job_file(program):
-        raise typer.Exit(run_job(Path(program[0]), program[1:], as_json=as_json))
+    spelled = options_given(context)
+    if on is not None or is_job_file(program):
+        check_with_engine(spelled)
+        named, processes = name_hosts(hosts, hostfile, ranks_per_host)
+        options = ProgramOptions(
+            hosts=named,
+            processes=processes,
+            module=module,
+            variables=_choose_variables(env or [], here=os.environ),
+            cwd=cwd,
+            python=python,
+            ssh_options=_ssh_options(ssh_option or [], ssh_port, ssh_identity_file),
+        )
+        choices = RunChoices(
+            on=on,
+            name=name,
+            assignments=(*options.as_assignments(), *(assignments or ())),
+            detach=detach,
+            yes=yes,
+            as_json=as_json,
+            names_hosts=bool(named),
+        )
+        if is_job_file(program):
+            raise typer.Exit(run_job(Path(program[0]), program[1:], choices))
+        job = program_job(program, is_module=module, overrides=choices.overrides)
+        raise typer.Exit(run_spec(job, Path.cwd(), choices))
+    check_without_engine(spelled)
     from slipstream.cluster.launch import Job
     from slipstream.settings import without_elastic_part
 

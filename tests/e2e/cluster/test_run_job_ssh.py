@@ -6,7 +6,7 @@ import signal
 
 import pytest
 from cluster_hosts import Hosts
-from run_jobs import HOME, SLIPSTREAM, left_behind, write_job
+from run_jobs import HOME, PYTHON, SLIPSTREAM, left_behind, write_job
 from waiting import wait_until
 
 pytestmark = [
@@ -28,6 +28,25 @@ def test_two_hosts_run_a_job_and_the_outputs_come_back(hosts: Hosts) -> None:
     for name in ("host1", "host2"):
         wait_until(lambda name=name: not left_behind(hosts[name]))
         assert not hosts[name].run("grep", "-rl", "PRIVATE KEY", ".slipstream").stdout
+
+
+def test_a_program_runs_on_an_engine_without_a_job_file(hosts: Hosts) -> None:
+    desk = hosts.desk
+    write_job(desk, "bare", "unused")
+    existing = ("--set", "software.environment=existing", "--python", str(PYTHON))
+    engine = ("--on", "ssh", "-H", "host1,host2", "-n", "1", *existing)
+    extra = ("--cwd", "bare", "--env", "A=b", "--set", "outputs=result.txt")
+    done = desk.run(SLIPSTREAM, "run", *engine, *extra, "steps.py", "2", "0")
+    assert done.returncode == 0, done.stderr
+    assert "[host1:0] step 1\n" in done.stdout
+    assert "[host2:1] step 1\n" in done.stdout
+    assert desk.path(f"{HOME}/bare/result.txt").read_text() == "2 steps on host1\n"
+    (listed,) = [
+        run
+        for run in json.loads(desk.output(SLIPSTREAM, "cluster", "ls", "--all", "--json"))
+        if run["name"] == "steps"
+    ]
+    assert (listed["spec"]["env"], listed["spec"]["hosts"]["max"]) == ({"A": "b"}, 2)
 
 
 def test_a_killed_client_is_followed_by_another_one(hosts: Hosts) -> None:

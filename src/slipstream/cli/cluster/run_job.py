@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from slipstream.cli.groups import CommandLine
+from slipstream.errors import UsageError
+
+if TYPE_CHECKING:
+    from slipstream.cluster.spec import JobSpec
 
 EXAMPLES = """\b
 [bold]Examples[/bold]
@@ -25,19 +30,49 @@ def is_job_file(program: Sequence[str]) -> bool:
     return program[0].endswith(SUFFIXES)
 
 
-def run_job(path: Path, arguments: Sequence[str], *, as_json: bool = False) -> int:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunChoices:
+    """The choices of a user about a run on an engine.
+
+    Args:
+        on: Engine in place of the job's own, or None.
+        name: Name of the run, or None for that of the job.
+        assignments: Fields of the job with other values, such as "hosts=2:4".
+        detach: Whether the command returns when the job has started.
+        yes: Whether machines are created without a question.
+        as_json: Whether events are printed as JSON.
+        names_hosts: Whether hosts are named with -H or --hostfile.
+    """
+
+    on: str | None
+    name: str | None
+    assignments: Sequence[str]
+    detach: bool
+    yes: bool
+    as_json: bool
+    names_hosts: bool
+
+    @property
+    def overrides(self) -> list[str]:
+        """Fields of the job with other values, engine and name included."""
+        chosen = [f"on={self.on}"] if self.on else []
+        chosen += [f"name={self.name}"] if self.name else []
+        return [*self.assignments, *chosen]
+
+
+def run_job(path: Path, arguments: Sequence[str], before: RunChoices) -> int:
     """Run the job of a file; return its exit code.
 
     Args:
         path: Path of the job file.
         arguments: Arguments after it on the command line.
-        as_json: Whether events are printed as JSON (default False).
+        before: Choices before it on the command line, over which those after it prevail.
     """
-    command = typer.main.get_command(_make_app(path, as_json))
+    command = typer.main.get_command(_make_app(path, before))
     return int(command.main(list(arguments), f"slipstream run {path}", standalone_mode=False) or 0)
 
 
-def _make_app(path: Path, printed_as_json: bool) -> typer.Typer:
+def _make_app(path: Path, before: RunChoices) -> typer.Typer:
     app = CommandLine(add_completion=False)
 
     @app.command(epilog=EXAMPLES)
@@ -65,29 +100,49 @@ def _make_app(path: Path, printed_as_json: bool) -> typer.Typer:
         ] = False,
     ) -> int:
         """Run the job of a file; a run that goes on under its name is followed again."""
-        overrides = list(assignments or [])
-        overrides += [f"on={on}"] if on else []
-        overrides += [f"name={name}"] if name else []
-        as_json = as_json or printed_as_json
-        return _run(path, overrides, detach=detach, yes=yes, as_json=as_json)
+        choices = RunChoices(
+            on=on or before.on,
+            name=name or before.name,
+            assignments=(*before.assignments, *(assignments or ())),
+            detach=detach or before.detach,
+            yes=yes or before.yes,
+            as_json=as_json or before.as_json,
+            names_hosts=before.names_hosts,
+        )
+        from slipstream.cluster.spec import read_job
+
+        spec = read_job(path, choices.overrides)
+        return run_spec(spec, path.absolute().parent, choices)
 
     return app
 
 
-def _run(path: Path, overrides: list[str], *, detach: bool, yes: bool, as_json: bool) -> int:
+def run_spec(spec: JobSpec, base: Path, choices: RunChoices) -> int:
+    """Run a job on its engine and follow it; return its exit code.
+
+    Args:
+        spec: Description of the job.
+        base: Folder to which its paths are relative.
+        choices: Choices of the user.
+
+    Raises:
+        UsageError: hosts are named for an engine that finds its hosts itself.
+    """
+    if choices.names_hosts and spec.on != "ssh":
+        raise UsageError(
+            f"hosts are named with -H or --hostfile, and the engine is {spec.on}; say --on ssh, or"
+            " --set hosts=2 for a number of hosts"
+        )
     from slipstream.cli.cluster.cost import confirm_cost
     from slipstream.cli.cluster.view import JsonView, TerminalView
     from slipstream.cluster.control.session import RunSession
-    from slipstream.cluster.spec import read_job
     from slipstream.settings import home_folder
 
-    spec = read_job(path, overrides)
-    view = JsonView() if as_json else TerminalView()
-    base = path.absolute().parent
-    confirm = None if yes else confirm_cost
+    view = JsonView() if choices.as_json else TerminalView()
+    confirm = None if choices.yes else confirm_cost
     controller = RunSession(home_folder()).submit(spec, base, view, confirm)
     controller.start()
-    if detach:
+    if choices.detach:
         view.note(f"the run goes on; follow it: slipstream cluster attach {spec.name}")
         return 0
     return controller.follow()

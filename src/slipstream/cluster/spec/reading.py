@@ -65,23 +65,25 @@ def read_job(path: Path, overrides: Sequence[str] = ()) -> JobSpec:
         raise UsageError(f"the job file {path} has no fields; allowed: lines such as name: train")
     fields = cast("dict[str, Any]", fields)
     fields.setdefault("name", name_of(path.stem))
-    for assignment in overrides:
-        _override(fields, assignment)
-    return check_job(fields, str(path))
+    return check_job(fields, str(path), overrides)
 
 
-def check_job(fields: Mapping[str, Any], source: str) -> JobSpec:
+def check_job(fields: Mapping[str, Any], source: str, overrides: Sequence[str] = ()) -> JobSpec:
     """Return the job with some fields.
 
     Args:
         fields: Fields of the job.
         source: Name of the source of the fields, for the message.
+        overrides: Assignments to further fields, as for `read_job` (default none).
 
     Raises:
         UsageError: a field or a value is not allowed; the message names each of them.
     """
+    chosen = dict(fields)
+    for assignment in overrides:
+        _override(chosen, assignment)
     try:
-        return JobSpec.model_validate(fields)
+        return JobSpec.model_validate(chosen)
     except ValidationError as error:
         problems = "; ".join(_problem(detail) for detail in error.errors())
         raise UsageError(f"{source}: {problems}") from error
