@@ -41,7 +41,8 @@ from slipstream.cluster.queue import (
     ResourceRequest,
 )
 from slipstream.cluster.queue.capacity import FreeCapacity
-from slipstream.cluster.queue.daemon import fifo_path, process_runner
+from slipstream.cluster.queue.daemon import process_runner
+from slipstream.cluster.queue.folders import fifo_path
 from slipstream.cluster.queue.shim import poke
 
 NUM_GPUS = 8

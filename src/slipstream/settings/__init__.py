@@ -10,6 +10,8 @@ from slipstream.settings.clouds import aliyun_settings as aliyun_settings
 from slipstream.settings.cluster import checkpoint_environment as checkpoint_environment
 from slipstream.settings.cluster import gpu_share_environment as gpu_share_environment
 from slipstream.settings.cluster import home_folder as home_folder
+from slipstream.settings.cluster import observations_file as observations_file
+from slipstream.settings.cluster import plan_environment as plan_environment
 from slipstream.settings.cluster import secret_variables as secret_variables
 from slipstream.settings.cluster import stopping_call as stopping_call
 from slipstream.settings.elastic import RANK_VARIABLES as RANK_VARIABLES
@@ -34,6 +36,7 @@ from slipstream.settings.nccl import nccl_plugin_environment as nccl_plugin_envi
 from slipstream.settings.queue import QueuePart as QueuePart
 from slipstream.settings.queue import progress_environment as progress_environment
 from slipstream.settings.queue import progress_file as progress_file
+from slipstream.settings.queue import queue_job_environment as queue_job_environment
 from slipstream.settings.queue import queue_token_variable as queue_token_variable
 from slipstream.settings.variables import AlgorithmName as AlgorithmName
 from slipstream.settings.variables import Settings as Settings

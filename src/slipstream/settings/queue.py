@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,6 +42,17 @@ class QueuePart:
             values["gpu_memory"] = str(self.gpu_memory_mib)
         named = {variables()[field].name: text for field, text in values.items()}
         return named | {"CUDA_VISIBLE_DEVICES": ",".join(map(str, self.gpus))}
+
+
+def queue_job_environment(job: int, hosts: Sequence[str]) -> dict[str, str]:
+    """Return the variables that tell the ranks of a run to which job of the queue they belong.
+
+    Args:
+        job: Number of the job.
+        hosts: Names of its hosts.
+    """
+    names = variables()
+    return {names["queue_job"].name: str(job), names["queue_hosts"].name: ",".join(hosts)}
 
 
 def progress_file(environ: Mapping[str, str] = os.environ) -> Path | None:

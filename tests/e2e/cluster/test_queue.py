@@ -12,7 +12,7 @@ import pytest
 from cli import in_process, usage_error
 
 LIMIT_SECONDS = 60.0
-MACHINE = "machines --add a --gpus 2 --gpu H100 --gpu-memory 80GiB --cpus 8 --memory 64GiB"
+MACHINE = "machines add a --local --gpus 2 --gpu H100 --gpu-memory 80GiB --cpus 8 --memory 64GiB"
 
 
 @pytest.fixture
@@ -122,6 +122,7 @@ def test_a_job_keeps_all_that_it_asked_for(home):
         "accelerators": {"fpga": 1},
         "min_hosts": 2,
         "max_hosts": 8,
+        "is_local": True,
     }
     assert (job["name"], job["priority"], job["preemptible"]) == ("night", 2, True)
     assert job["expected_seconds"] == 7200.0
@@ -141,9 +142,9 @@ def test_a_job_that_fits_no_machine_is_told_at_once(home):
 
 def test_machines_and_quotas(home):
     queue(MACHINE)
-    queue("machines --close a")
+    queue("machines close a")
     assert [machine["is_open"] for machine in queue("machines")] == [False]
-    queue("machines --open a")
+    queue("machines open a")
     table = in_process("queue", "machines").stdout
     assert "2 H100" in table
     assert "80 80 GiB" in table
@@ -156,7 +157,7 @@ def test_machines_and_quotas(home):
         ("team", "vision", 16.0),
     ]
     assert "ann" in in_process("queue", "quota").stdout
-    queue("machines --remove a")
+    queue("machines remove a")
     assert queue("machines") == []
 
 
@@ -168,9 +169,12 @@ def test_machines_and_quotas(home):
         ("submit --gpu-memory many true", "the --gpu-memory is 'many'"),
         ("submit --min-hosts 2 --max-hosts 1 true", "asks for 2 to 1 hosts"),
         ("show 7", "there is no job 7; the queue has had no job"),
-        ("machines --add a --remove b", "allowed: one of --add, --close, --open and --remove"),
+        ("machines rename a", "allowed: add, close, open, remove, and at least one host"),
+        ("machines add", "`machines add` was called with 0 hosts"),
+        ("submit --set hosts=2 true", "--set hosts=2 is for jobs over machines; add some first"),
+        ("submit --gpus 1 job.yaml", "resources of a job file are in the file"),
         ("scale --max-machines 2 --price 0", "allowed: a price above 0, one from 0 on"),
-        ("machines --add a --gpus 1", "the GPUs of machine a have no memory"),
+        ("machines add a --local --gpus 1", "the GPUs of machine a have no memory"),
     ],
 )
 def test_wrong_usage(home, words, message):

@@ -155,7 +155,7 @@ def _place(allocation: Allocation) -> str:
 
 
 def _fields(job: JobRecord, home: Path) -> dict[str, Any]:
-    from slipstream.cluster.queue.daemon import output_path
+    from slipstream.cluster.queue.folders import output_path
 
     output = str(output_path(home, job.token)) if job.token else None
     return {**asdict(job), "output": output}

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+import time
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from slipstream.cli.options import AsJson
-from slipstream.cli.output import emit
+from slipstream.cli.output import emit, remark
 from slipstream.cli.queue.opening import opened_queue, wake_daemon
 from slipstream.cli.queue.submit import parse_accelerators
 from slipstream.errors import UsageError
@@ -17,19 +18,22 @@ from slipstream.units import MIB, parse_bytes
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from slipstream.cluster.queue import QueueMachine
+    from slipstream.cluster.queue import QueueMachine, QueueStore
     from slipstream.cluster.queue.capacity import FreeCapacity
 
-MACHINE = "A machine to add or change"
+ACTIONS = ("add", "close", "open", "remove")
+NO_MACHINES = "the queue has no machines; add some: slipstream queue machines add HOST..."
+FOUND = "In place of what is found on the host"
 
 MACHINES_EXAMPLES = """\b
 [bold]Examples[/bold]
   slipstream queue machines
-  slipstream queue machines --add a --gpus 8 --gpu H100 --gpu-memory 80GiB --cpus 64
-  slipstream queue machines --add a --cpus 64 --memory 512GiB --accelerator fpga=2
-  slipstream queue machines --close a       finishes its jobs and gets no others
-  slipstream queue machines --open a
-  slipstream queue machines --remove a
+  slipstream queue machines add node1 me@node2
+  slipstream queue machines add node1 --ssh Port=2222 --cpus 32
+  slipstream queue machines add here --local --gpus 2 --gpu H100 --gpu-memory 80GiB --cpus 8
+  slipstream queue machines close node1     finishes its jobs and gets no others
+  slipstream queue machines open node1
+  slipstream queue machines remove node1
 """
 QUOTA_EXAMPLES = """\b
 [bold]Examples[/bold]
@@ -38,8 +42,6 @@ QUOTA_EXAMPLES = """\b
   slipstream queue quota vision --team --max-gpus 16 --max-jobs 10
   slipstream queue quota ben --weight 2     twice the share of others
 """
-
-Size = Annotated[str, typer.Option(metavar="SIZE", rich_help_panel=MACHINE, help="Memory: 512GiB.")]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -50,70 +52,134 @@ def add_to(app: typer.Typer) -> None:
 
 # over budget: a parameter for each option of the command
 def machines(
-    add: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Add or change a machine.")
+    action: Annotated[
+        str | None, typer.Argument(metavar="[add|close|open|remove]", help="Change to make.")
     ] = None,
-    close: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Start no more jobs on a machine.")
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[HOST...]", help="Hosts as for ssh.")
     ] = None,
-    reopen: Annotated[
-        str | None, typer.Option("--open", metavar="NAME", help="Start jobs on it again.")
+    ssh: Annotated[
+        list[str] | None,
+        typer.Option(metavar="OPTION", help="Option for ssh: Port=2222; may be repeated."),
     ] = None,
-    remove: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Remove a machine without jobs.")
+    local: Annotated[
+        bool,
+        typer.Option("--local", help="The machine is the host of the daemon; state what it has."),
+    ] = False,
+    gpus: Annotated[
+        int | None, typer.Option(min=0, rich_help_panel=FOUND, help="Number of GPUs.")
     ] = None,
-    gpus: Annotated[int, typer.Option(min=0, rich_help_panel=MACHINE, help="Number of GPUs.")] = 0,
     gpu: Annotated[
-        str, typer.Option(metavar="NAME", rich_help_panel=MACHINE, help="Name of its GPUs.")
+        str, typer.Option(metavar="NAME", rich_help_panel=FOUND, help="Name of its GPUs.")
     ] = "GPU",
     gpu_memory: Annotated[
         str,
-        typer.Option(metavar="SIZE", rich_help_panel=MACHINE, help="Memory of each GPU: 80GiB."),
+        typer.Option(metavar="SIZE", rich_help_panel=FOUND, help="Memory of each GPU: 80GiB."),
     ] = "0",
     cpus: Annotated[
-        int, typer.Option(min=1, rich_help_panel=MACHINE, help="Number of processors.")
-    ] = 1,
-    memory: Size = "0",
+        int | None, typer.Option(min=1, rich_help_panel=FOUND, help="Number of processors.")
+    ] = None,
+    memory: Annotated[
+        str | None,
+        typer.Option(metavar="SIZE", rich_help_panel=FOUND, help="Memory: 512GiB."),
+    ] = None,
     accelerator: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME=N",
-            rich_help_panel=MACHINE,
+            rich_help_panel=FOUND,
             help="Other devices, such as fpga=2; may be repeated.",
         ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """List the machines and what is free on them, or change them."""
-    from slipstream.cluster.queue import JobQueue, MachinePool, QueueGpu, QueueMachine
+
+    if action not in (None, *ACTIONS) or (action is not None and not names):
+        raise UsageError(
+            f"`machines {action}` was called with {len(names or [])} hosts; allowed: "
+            f"{', '.join(ACTIONS)}, and at least one host"
+        )
+    num_failed = 0
+    stated = _stated(gpus, gpu, gpu_memory, cpus, memory, accelerator or [])
+    with opened_queue() as store:
+        if action == "add":
+            num_failed = _add(store, names or [], None if local else ssh or [], stated)
+        elif action is not None:
+            _change(store, action, names or [])
+        _show(store, as_json)
+    if action in ("add", "open"):
+        wake_daemon()
+    if num_failed:
+        raise typer.Exit(1)
+
+
+def _stated(
+    gpus: int | None,
+    gpu: str,
+    gpu_memory: str,
+    cpus: int | None,
+    memory: str | None,
+    accelerator: list[str],
+) -> dict[str, Any]:
+    """Return the fields of a machine that were stated on the command line."""
+    from slipstream.cluster.queue import QueueGpu
+
+    stated: dict[str, Any] = {"accelerators": parse_accelerators(accelerator)}
+    if gpus is not None:
+        size = parse_bytes(gpu_memory, "--gpu-memory") // MIB
+        stated["gpus"] = (QueueGpu(kind=gpu, memory_mib=size),) * gpus
+    if cpus is not None:
+        stated["cpus"] = cpus
+    if memory is not None:
+        stated["memory_mib"] = parse_bytes(memory, "--memory") // MIB
+    return stated
+
+
+def _change(store: QueueStore, action: str, names: list[str]) -> None:
+    """Close, open or remove machines."""
+    from slipstream.cluster.queue import MachinePool
+
+    pool = MachinePool(store)
+    for name in names:
+        if action == "remove":
+            pool.remove_machine(name)
+        else:
+            pool.open_machine(name, action == "open")
+
+
+def _add(store: QueueStore, names: list[str], ssh: list[str] | None, stated: dict[str, Any]) -> int:
+    """Add machines with what they have; return the number of those that cannot be added.
+
+    Args:
+        store: Database of the queue.
+        names: Hosts as for ssh.
+        ssh: Options for ssh, or None for the host of the daemon, of which all is stated.
+        stated: Fields of the machines, in place of what is found.
+    """
+    from slipstream.cluster.queue import MachinePool, QueueMachine
+    from slipstream.cluster.queue.ssh_machine import ssh_machines
+
+    pool, num_failed = MachinePool(store), 0
+    local = [QueueMachine(name=name) for name in names]
+    for machine in local if ssh is None else ssh_machines(names, ssh):
+        if isinstance(machine, QueueMachine):
+            pool.set_machine(replace(machine, **stated))
+        else:
+            remark(str(machine), style="yellow")
+            num_failed += 1
+    return num_failed
+
+
+def _show(store: QueueStore, as_json: bool) -> None:
+    from slipstream.cluster.queue import JobQueue, MachinePool
     from slipstream.cluster.queue.capacity import FreeCapacity
     from slipstream.cluster.queue.shapes import ACTIVE_STATES
 
-    if sum(name is not None for name in (add, close, reopen, remove)) > 1:
-        raise UsageError("allowed: one of --add, --close, --open and --remove at a time")
-    one = QueueGpu(kind=gpu, memory_mib=parse_bytes(gpu_memory, "--gpu-memory") // MIB)
-    with opened_queue() as store:
-        pool = MachinePool(store)
-        if add is not None:
-            machine = QueueMachine(
-                name=add,
-                gpus=(one,) * gpus,
-                cpus=cpus,
-                memory_mib=parse_bytes(memory, "--memory") // MIB,
-                accelerators=parse_accelerators(accelerator or []),
-            )
-            pool.set_machine(machine)
-        if close is not None or reopen is not None:
-            pool.open_machine(close or reopen or "", close is None)
-        if remove is not None:
-            pool.remove_machine(remove)
-        found = pool.machines()
-        jobs = JobQueue(store).jobs()
+    found, jobs = MachinePool(store).machines(), JobQueue(store).jobs()
     active = [job.allocation for job in jobs if job.state in ACTIVE_STATES]
-    table = _machine_table(found, FreeCapacity.of(found, active))
-    emit([asdict(machine) for machine in found], [table], as_json=as_json)
-    if add or reopen:
-        wake_daemon()
+    shown = [_machine_table(found, FreeCapacity.of(found, active))] if found else [NO_MACHINES]
+    emit([asdict(machine) for machine in found], shown, as_json=as_json)
 
 
 # over budget: a parameter for each option of the command
@@ -161,6 +227,15 @@ def _limit(value: float | None) -> str:
     return "no limit" if value is None else f"{value:g}"
 
 
+def _name(machine: QueueMachine) -> str:
+    if machine.is_open:
+        return machine.name
+    if machine.resting_until > time.time():
+        clock = time.strftime("%H:%M", time.localtime(machine.resting_until))
+        return f"{machine.name} (out of reach, tried again at {clock})"
+    return f"{machine.name} (closed)"
+
+
 def _machine_table(found: list[QueueMachine], free: FreeCapacity) -> Table:
     from rich.table import Table
 
@@ -169,7 +244,7 @@ def _machine_table(found: list[QueueMachine], free: FreeCapacity) -> Table:
         host = free.host(machine.name)
         kinds = sorted({gpu.kind for gpu in machine.gpus})
         table.add_row(
-            machine.name if machine.is_open else f"{machine.name} (closed)",
+            _name(machine),
             f"{len(machine.gpus)} {', '.join(kinds)}" if kinds else "none",
             " ".join(f"{memory / 1024:g}" for memory in host.gpus) + (" GiB" if kinds else ""),
             f"{host.cpus} of {machine.cpus}",

@@ -34,7 +34,7 @@ def opened_queue() -> Generator[QueueStore]:
 
 def wake_daemon() -> None:
     """Let the daemon look at the queue at once; say so if there is no daemon."""
-    from slipstream.cluster.queue.daemon import fifo_path
+    from slipstream.cluster.queue.folders import fifo_path
 
     path = fifo_path(home_folder())
     try:

@@ -70,7 +70,7 @@ def _jobs() -> list[ScalingJob]:
     """Return the jobs that run or wait with the speeds that they have told."""
     from slipstream.cluster.progress import measured_rates
     from slipstream.cluster.queue import JobQueue
-    from slipstream.cluster.queue.daemon import output_path
+    from slipstream.cluster.queue.folders import output_path
     from slipstream.cluster.queue.scaling import ScalingJob
     from slipstream.cluster.queue.shapes import ACTIVE_STATES
 

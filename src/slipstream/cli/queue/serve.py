@@ -1,4 +1,4 @@
-"""`slipstream queue serve`: the daemon that starts the jobs of the queue on this host."""
+"""`slipstream queue serve`: the daemon that starts the jobs of the queue."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def add_to(app: typer.Typer) -> None:
 
 
 def serve() -> None:
-    """Start jobs on this host when their resources are free, until a signal ends the daemon."""
+    """Start jobs when their resources are free, until a signal ends the daemon."""
     from slipstream.cluster.queue import MachinePool, QueueDaemon
-    from slipstream.cluster.queue.daemon import process_runner
+    from slipstream.cluster.queue.run_runner import every_runner
     from slipstream.cluster.queue.this_host import this_host
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
@@ -37,4 +37,4 @@ def serve() -> None:
             pool.set_machine(this_host())
         names = ", ".join(machine.name for machine in pool.machines())
         remark(f"serving the queue in {store.home} on {names}")
-        QueueDaemon(store, process_runner(store.home)).serve(lambda: False)
+        QueueDaemon(store, every_runner(store.home)).serve(lambda: False)

@@ -6,21 +6,36 @@ import getpass
 import os
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from slipstream.cli.options import AsJson
 from slipstream.cli.output import emit, remark
+from slipstream.cli.queue.job_file import (
+    fields_of,
+    is_job_file,
+    request_of,
+    spec_of_file,
+    spec_of_program,
+)
 from slipstream.cli.queue.opening import opened_queue, wake_daemon
 from slipstream.errors import UsageError
+from slipstream.settings import secret_variables
 from slipstream.units import MIB, parse_bytes, parse_duration
+
+if TYPE_CHECKING:
+    from slipstream.cluster.queue import QueueStore, ResourceRequest
+    from slipstream.cluster.spec import JobSpec
 
 RESOURCES = "Resources of each host"
 
 EXAMPLES = """\b
 [bold]Examples[/bold]
+  slipstream queue submit job.yaml
+  slipstream queue submit --preemptible --set hosts=2:4 job.yaml
   slipstream queue submit --gpus 2 train.py --lr 0.1
   slipstream queue submit --gpus 1 --gpu-memory 20GiB train.py   a share of a GPU
   slipstream queue submit --gpus 8 --gpu H100 --preemptible --grace 2m train.py
@@ -44,7 +59,8 @@ def submit(
     program: Annotated[
         list[str],
         typer.Argument(
-            metavar="PROGRAM...", help="A .py file or any program, followed by its arguments."
+            metavar="PROGRAM...",
+            help="A job file (.yaml), a .py file or any program, with arguments.",
         ),
     ],
     gpus: Annotated[
@@ -117,6 +133,14 @@ def submit(
             help="Variable for the job; without =VALUE, the value here; may be repeated.",
         ),
     ] = None,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="FIELD=VALUE",
+            help="Value of a field of the job file, such as hosts=2:4; may be repeated.",
+        ),
+    ] = None,
     hold: Annotated[
         bool, typer.Option("--hold", help="Let the job wait until it is released.")
     ] = False,
@@ -135,21 +159,29 @@ def submit(
         min_hosts=min_hosts,
         max_hosts=max_hosts or min_hosts,
     )
-    submission = JobSubmission(
-        command=_command(program),
-        cwd=str(Path.cwd()),
-        request=request,
-        name=name or Path(program[0]).name,
-        user=getpass.getuser(),
-        team=team,
-        priority=priority,
-        environ=_variables(env or [], os.environ),
-        expected_seconds=parse_duration(expected, "--time") if expected else None,
-        preemptible=preemptible,
-        grace_seconds=parse_duration(grace, "--grace", bare_seconds=True),
-        held=hold,
-    )
+    environ = _variables(env or [], os.environ)
+    grace_seconds = parse_duration(grace, "--grace", bare_seconds=True)
     with opened_queue() as store:
+        spec = _spec(store, program, request, overrides or [])
+        if spec is None:
+            request = replace(request, is_local=True)
+        elif is_job_file(program):
+            request, grace_seconds = request_of(spec), spec.grace
+        submission = JobSubmission(
+            command=_command(program) if spec is None else spec.command,
+            cwd=str(Path(program[0]).absolute().parent if is_job_file(program) else Path.cwd()),
+            request=request,
+            name=name or Path(program[0]).name,
+            user=getpass.getuser(),
+            team=team,
+            priority=priority,
+            environ=environ | secret_variables(spec.secrets if spec else ()),
+            expected_seconds=parse_duration(expected, "--time") if expected else None,
+            preemptible=preemptible,
+            grace_seconds=grace_seconds,
+            held=hold,
+            spec=None if spec is None else fields_of(spec, environ, grace_seconds),
+        )
         queue = JobQueue(store)
         number = queue.submit(submission)
         impossible = queue.impossible(request)
@@ -157,6 +189,30 @@ def submit(
         remark(f"job {number} {impossible}", style="yellow")
     emit({"job": number}, [f"job {number}"], as_json=as_json)
     wake_daemon()
+
+
+def _spec(
+    store: QueueStore, program: list[str], request: ResourceRequest, overrides: list[str]
+) -> JobSpec | None:
+    """Return the description of a job that runs over machines; None for a process on this host."""
+    from slipstream.cluster.queue import MachinePool, ResourceRequest
+
+    if is_job_file(program):
+        plain = ResourceRequest(min_hosts=request.min_hosts, max_hosts=request.max_hosts)
+        if request != plain or request.max_hosts > 1:
+            raise UsageError(
+                "resources of a job file are in the file; change them with --set, such as"
+                " --set resources.gpus=2 --set hosts=2:4"
+            )
+        return spec_of_file(program, overrides)
+    if any(machine.login for machine in MachinePool(store).machines()):
+        return spec_of_program(program, request, overrides)
+    if overrides:
+        raise UsageError(
+            f"--set {overrides[0]} is for jobs over machines; add some first: slipstream queue"
+            " machines add HOST..."
+        )
+    return None
 
 
 def parse_accelerators(texts: list[str]) -> dict[str, int]:

@@ -10,21 +10,45 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass
+from typing import Literal
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from slipstream.cluster.queue.fairness import decayed
+from slipstream.cluster.queue.folders import RUN_PREFIX
 from slipstream.cluster.queue.rows import allocation_fields, allocation_of, read_state
 from slipstream.cluster.queue.scheduler import QueuePlan, plan
 from slipstream.cluster.queue.shapes import Allocation, HostShare, QueuePolicy, gpu_units
 from slipstream.cluster.queue.store import (
     AttemptRow,
     JobRow,
+    MachineRow,
     QueueEventRow,
     QueueStore,
     UsageRow,
 )
+
+# Time for which no job starts on a machine that could not be reached. Chosen by hand.
+REST_SECONDS = 300.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StartStatus:
+    """What became of a token.
+
+    Args:
+        state: "unknown" if it was never started, or must be started again because the process that
+            follows it was lost; "running", or "ended".
+        exit_code: Exit code, negative for a signal; None while it runs, and if it ended without.
+        reason: Reason of its end in words, or "".
+        is_unreached: Whether it never began, because machines could not be reached.
+    """
+
+    state: Literal["unknown", "running", "ended"]
+    exit_code: int | None = None
+    reason: str = ""
+    is_unreached: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -107,12 +131,12 @@ class Attempts:
             hosts = ", ".join(_host_in_words(share) for share in allocation_of(attempt.allocation))
             note(session, job.number, now, "start", f"runs on {hosts}")
 
-    def ended(self, token: str, exit_code: int | None, now: float) -> None:
+    def ended(self, token: str, status: StartStatus, now: float) -> None:
         """Write the end of an attempt; further calls change nothing.
 
         Args:
             token: Name of the attempt.
-            exit_code: Exit code, negative for a signal; None if its processes vanished without one.
+            status: Status of its end.
             now: Time in seconds since 1970.
         """
         with self._store.transaction("ended") as session:
@@ -121,14 +145,16 @@ class Attempts:
                 return
             job = session.get_one(JobRow, attempt.job)
             attempt.ended_at = now
-            attempt.exit_code = exit_code
+            attempt.exit_code = status.exit_code
             self._add_usage(session, job.user, attempt, now)
-            state, message = _next_state(job, exit_code)
+            if status.is_unreached:
+                _let_rest(session, attempt, status.reason, now)
+            state, message = _next_state(job, status)
             job.state, job.message = state, message
             if state == "waiting":
                 note(session, job.number, now, "requeue", message)
                 return
-            job.ended_at, job.exit_code = now, exit_code
+            job.ended_at, job.exit_code = now, status.exit_code
             note(session, job.number, now, "end", f"{state}: {message}" if message else state)
 
     def _add_usage(self, session: Session, user: str, attempt: AttemptRow, now: float) -> None:
@@ -150,9 +176,10 @@ def _begin_attempt(session: Session, number: int, allocation: Allocation, now: f
     job = session.get_one(JobRow, number)
     job.state = "starting"
     job.num_attempts += 1
+    prefix = RUN_PREFIX if job.spec is not None else ""
     session.add(
         AttemptRow(
-            token=f"{number}-{job.num_attempts}-{secrets.token_hex(4)}",
+            token=f"{prefix}{number}-{job.num_attempts}-{secrets.token_hex(4)}",
             job=number,
             allocation=allocation_fields(allocation),
             gpu_units=gpu_units(allocation),
@@ -161,21 +188,33 @@ def _begin_attempt(session: Session, number: int, allocation: Allocation, now: f
     )
 
 
-def _next_state(job: JobRow, exit_code: int | None) -> tuple[str, str]:
+def _let_rest(session: Session, attempt: AttemptRow, reason: str, now: float) -> None:
+    """Start nothing for a while on the machine that a reason begins with, or on all of a job."""
+    names = [share.machine for share in allocation_of(attempt.allocation)]
+    named = [name for name in names if reason.startswith((f"{name} ", f"{name}:"))]
+    for name in named or names:
+        machine = session.get(MachineRow, name)
+        if machine is not None:
+            machine.resting_until = now + REST_SECONDS
+
+
+def _next_state(job: JobRow, status: StartStatus) -> tuple[str, str]:
     """Return the state of a job after the end of its attempt, and the reason in words."""
+    exit_code, reason = status.exit_code, status.reason
     if job.state == "cancelling":
         return "cancelled", "on request"
     if exit_code == 0:
         return "succeeded", ""
     if job.state == "preempting":
         return "waiting", "has made room; goes on from its checkpoint when it is started again"
+    if status.is_unreached:
+        return "waiting", f"could not start ({reason}); starts on other machines, or later"
     if exit_code is None and job.preemptible:
-        return "waiting", "its processes vanished; goes on from its checkpoint"
+        return "waiting", f"{reason or 'its processes vanished'}; goes on from its checkpoint"
     if exit_code is None:
-        return "failed", "its processes vanished without an exit code"
-    if exit_code < 0:
-        return "failed", f"ended by signal {-exit_code}"
-    return "failed", f"exit code {exit_code}"
+        return "failed", reason or "its processes vanished without an exit code"
+    end = f"ended by signal {-exit_code}" if exit_code < 0 else f"exit code {exit_code}"
+    return "failed", f"{end}: {reason}" if reason else end
 
 
 def _set_state(session: Session, number: int, state: str) -> None:

@@ -34,6 +34,8 @@ class FreeHost:
 
     def share_for(self, request: ResourceRequest) -> HostShare | None:
         """Return the resources for one host of a job, or None if they are not free."""
+        if request.is_local and self.machine.login:
+            return None
         short = request.cpus > self.cpus or request.memory_mib > self.memory_mib
         counts = request.accelerators.items()
         if short or any(count > self.accelerators.get(name, 0) for name, count in counts):

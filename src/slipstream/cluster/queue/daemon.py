@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from slipstream.cluster.queue.attempts import Attempt, Attempts
+from slipstream.cluster.queue.folders import fifo_path, queue_folder, starts_folder
 from slipstream.cluster.queue.runner import ProcessRunner, QueueRunner
 from slipstream.cluster.queue.shapes import QueuePolicy
 from slipstream.cluster.queue.store import QueueStore
@@ -29,24 +30,9 @@ _log = logging.getLogger(__name__)
 LONGEST_SLEEP_SECONDS = 5.0
 
 
-def queue_folder(home: Path) -> Path:
-    """Return the folder for the files of the queue beside its database."""
-    return home / "queue"
-
-
-def fifo_path(home: Path) -> Path:
-    """Return the path of the FIFO through which the daemon is woken."""
-    return queue_folder(home) / "wake"
-
-
-def output_path(home: Path, token: str) -> Path:
-    """Return the file with the output of a start of a job on this host."""
-    return queue_folder(home) / "starts" / token / "output"
-
-
 def process_runner(home: Path) -> ProcessRunner:
-    """Return the runner for jobs on this host."""
-    return ProcessRunner(queue_folder(home) / "starts", fifo_path(home))
+    """Return the runner for programs on this host."""
+    return ProcessRunner(starts_folder(home), fifo_path(home))
 
 
 class QueueDaemon:
@@ -112,7 +98,7 @@ class QueueDaemon:
             self._attempts.started(attempt.token, self._clock())
             _log.info("job %d runs", attempt.job)
         if status.state == "ended":
-            self._attempts.ended(attempt.token, status.exit_code, self._clock())
+            self._attempts.ended(attempt.token, status, self._clock())
             _log.info("job %d ended with %s", attempt.job, status.exit_code)
 
     def _carry_out(self, attempt: Attempt) -> None:

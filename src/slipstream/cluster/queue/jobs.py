@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -47,6 +48,8 @@ class JobSubmission:
             False).
         grace_seconds: Time in seconds between SIGTERM and SIGKILL (default 30).
         held: Whether it waits until it is released (default False).
+        spec: Description of a job that runs over machines, as JSON (default None: the command is a
+            process on the daemon's host); its paths are relative to `cwd`.
     """
 
     command: tuple[str, ...]
@@ -61,6 +64,7 @@ class JobSubmission:
     preemptible: bool = False
     grace_seconds: float = 30.0
     held: bool = False
+    spec: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,6 +91,7 @@ class JobRecord:
         token: Name of its newest start, or "".
         allocation: Resources that it holds, or held last.
         message: Reason of its state in words: why it waits, or why it failed.
+        scaling: Sentence that says why it has its number of hosts, or "".
     """
 
     number: int
@@ -108,6 +113,7 @@ class JobRecord:
     token: str
     allocation: Allocation
     message: str
+    scaling: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -286,7 +292,7 @@ class JobQueue:
 
 _COPIED = (
     *("user", "team", "priority", "environ", "request", "cwd", "expected_seconds"),
-    *("preemptible", "grace_seconds"),
+    *("preemptible", "grace_seconds", "spec"),
 )
 
 
@@ -334,4 +340,5 @@ def _record(row: JobRow, attempt: AttemptRow | None, reason: str | None) -> JobR
         token=attempt.token if attempt else "",
         allocation=allocation_of(attempt.allocation) if attempt else (),
         message=(reason or "starts now") if row.state == "waiting" else row.message,
+        scaling=row.scaling,
     )

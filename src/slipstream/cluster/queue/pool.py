@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import asdict
 
 from sqlalchemy import select
@@ -27,7 +28,7 @@ class MachinePool:
         """Return all machines in the order of their names."""
         with self._store.transaction() as session:
             rows = session.scalars(select(MachineRow).order_by(MachineRow.name))
-            return [machine_of(row) for row in rows]
+            return [machine_of(row, time.time()) for row in rows]
 
     def set_machine(self, machine: QueueMachine) -> None:
         """Add a machine, or change it; a running job keeps what it holds.
@@ -42,7 +43,7 @@ class MachinePool:
         fields = asdict(machine) | {"gpus": [asdict(gpu) for gpu in machine.gpus]}
         with self._store.transaction("machine") as session:
             before = session.get(MachineRow, machine.name)
-            if before is not None and machine_of(before).gpus != machine.gpus:
+            if before is not None and machine_of(before, 0.0).gpus != machine.gpus:
                 _check_unused(session, machine.name)
             session.merge(MachineRow(**fields))
 
@@ -53,7 +54,8 @@ class MachinePool:
             UsageError: there is no such machine.
         """
         with self._store.transaction("machine") as session:
-            _find_machine(session, name).is_open = is_open
+            row = _find_machine(session, name)
+            row.is_open, row.resting_until = is_open, 0.0
 
     def remove_machine(self, name: str) -> None:
         """Remove a machine on which nothing runs.

@@ -38,15 +38,24 @@ def allocation_fields(allocation: Allocation) -> list[dict[str, Any]]:
     return [asdict(share) for share in allocation]
 
 
-def machine_of(row: MachineRow) -> QueueMachine:
-    """Return the machine of a row."""
+def machine_of(row: MachineRow, now: float) -> QueueMachine:
+    """Return the machine of a row; one that rests is closed.
+
+    Args:
+        row: Row of the machine.
+        now: Time in seconds since 1970.
+    """
     return QueueMachine(
         name=row.name,
         gpus=tuple(QueueGpu(**gpu) for gpu in row.gpus),
         cpus=row.cpus,
         memory_mib=row.memory_mib,
         accelerators=row.accelerators,
-        is_open=row.is_open,
+        is_open=row.is_open and row.resting_until <= now,
+        login=row.login,
+        ssh_options=tuple(row.ssh_options),
+        group=row.group,
+        resting_until=row.resting_until,
     )
 
 
@@ -84,7 +93,7 @@ def read_state(session: Session, now: float, policy: QueuePolicy) -> QueueState:
             _job(row, attempts.get(row["number"]), requests)
             for row in session.execute(query).mappings()
         ),
-        machines=tuple(machine_of(row) for row in session.scalars(select(MachineRow))),
+        machines=tuple(machine_of(row, now) for row in session.scalars(select(MachineRow))),
         now=now,
         quotas=tuple(quota_of(row) for row in session.scalars(select(QuotaRow))),
         usage=usage,
@@ -98,7 +107,7 @@ def _open_attempts() -> Any:
 
 _JOB_COLUMNS = (
     *("number", "request", "submitted_at", "user", "team", "priority", "state"),
-    *("expected_seconds", "preemptible", "grace_seconds"),
+    *("expected_seconds", "preemptible", "grace_seconds", "wanted_hosts"),
 )
 
 

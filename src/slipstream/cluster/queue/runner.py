@@ -13,30 +13,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Protocol
 
 from slipstream.cluster.outside import outside
 from slipstream.cluster.queue import shim
-from slipstream.cluster.queue.attempts import Attempt
+from slipstream.cluster.queue.attempts import Attempt, StartStatus
 from slipstream.errors import InternalError
 from slipstream.settings import QueuePart, gpu_share_environment, queue_token_variable
 
 NEVER_STARTED = "none"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StartStatus:
-    """What became of a token.
-
-    Args:
-        state: "unknown" if it was never started, "running", or "ended".
-        exit_code: Exit code, negative for a signal; None while it runs, and if it ended without.
-    """
-
-    state: Literal["unknown", "running", "ended"]
-    exit_code: int | None = None
 
 
 class QueueRunner(Protocol):
@@ -122,6 +108,14 @@ class ProcessRunner:
                 shim.kill(_shim_process(folder), signal.SIGUSR1)
             else:
                 _end_orphans(folder, grace_seconds)
+
+    def was_withdrawn(self, token: str) -> bool:
+        """Return whether a token was stopped before it was started."""
+        return shim.read(self._folder / token / "exit") == NEVER_STARTED
+
+    def is_told_to_stop(self, token: str) -> bool:
+        """Return whether a token was stopped."""
+        return (self._folder / token / "stop").exists() or self.was_withdrawn(token)
 
     def output_file(self, token: str) -> Path:
         """Return the file with the output of a job."""

@@ -194,7 +194,8 @@ class _Round:
     def _extend(self, job: QueueJob) -> None:
         """Give an elastic job that starts as many of its further hosts as are free."""
         request, allocation = job.request, self._plan.starts[job.number]
-        more = request.max_hosts - request.min_hosts
+        most = request.max_hosts if job.wanted_hosts is None else job.wanted_hosts
+        more = most - request.min_hosts
         free = (
             self._free if self._reservation is None else self._free.at_most(self._reservation.spare)
         )

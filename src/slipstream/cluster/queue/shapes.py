@@ -35,6 +35,11 @@ class QueueMachine:
         memory_mib: Memory in MiB (default 0).
         accelerators: Numbers of other devices by name, such as {"fpga": 2} (default none).
         is_open: Whether jobs may start there (default True); a closed machine finishes its jobs.
+        login: Destination for ssh (default "": the machine is the daemon's own host).
+        ssh_options: Options for ssh, each without its -o (default none).
+        group: Name of the group of machines to which it belongs (default "": none).
+        resting_until: Time in seconds since 1970 until which no job starts there, because it could
+            not be reached (default 0).
     """
 
     name: str
@@ -43,6 +48,10 @@ class QueueMachine:
     memory_mib: int = 0
     accelerators: Mapping[str, int] = field(default_factory=dict[str, int])
     is_open: bool = True
+    login: str = ""
+    ssh_options: tuple[str, ...] = ()
+    group: str = ""
+    resting_until: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,6 +68,7 @@ class ResourceRequest:
         accelerators: Numbers of other devices on each host by name (default none).
         min_hosts: Smallest number of hosts with which the job starts (default 1).
         max_hosts: Largest number of hosts that it can use (default 1).
+        is_local: Whether it runs on the daemon's own host only (default False).
     """
 
     gpus: int = 0
@@ -69,12 +79,13 @@ class ResourceRequest:
     accelerators: Mapping[str, int] = field(default_factory=dict[str, int])
     min_hosts: int = 1
     max_hosts: int = 1
+    is_local: bool = False
 
     @property
     def key(self) -> tuple[object, ...]:
         """A value that is equal for equal requests, for sets and dictionaries."""
         numbers = (self.gpus, self.gpu_memory_mib, self.cpus, self.memory_mib)
-        hosts = (self.min_hosts, self.max_hosts)
+        hosts = (self.min_hosts, self.max_hosts, self.is_local)
         return (self.gpu, *numbers, *hosts, *sorted(self.accelerators.items()))
 
 
@@ -130,6 +141,8 @@ class QueueJob:
         started_at: Time at which it began to hold its allocation, or None.
         preempted_at: Time at which it was told to make room, or None.
         allocation: Resources that it holds (default none).
+        wanted_hosts: Number of hosts that it should have at most, or None for as many as it can
+            use.
     """
 
     number: int
@@ -145,6 +158,7 @@ class QueueJob:
     started_at: float | None = None
     preempted_at: float | None = None
     allocation: Allocation = ()
+    wanted_hosts: int | None = None
 
     @property
     def is_active(self) -> bool:

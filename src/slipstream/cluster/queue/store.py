@@ -50,6 +50,9 @@ class JobRow(QueueBase):
     exit_code: Mapped[int | None]
     num_attempts: Mapped[int] = mapped_column(default=0)
     message: Mapped[str] = mapped_column(default="")
+    spec: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True), default=None)
+    wanted_hosts: Mapped[int | None] = mapped_column(default=None)
+    scaling: Mapped[str] = mapped_column(default="")
 
 
 class AttemptRow(QueueBase):
@@ -82,6 +85,10 @@ class MachineRow(QueueBase):
     memory_mib: Mapped[int]
     accelerators: Mapped[dict[str, int]] = mapped_column(JSON)
     is_open: Mapped[bool]
+    login: Mapped[str]
+    ssh_options: Mapped[list[str]] = mapped_column(JSON)
+    group: Mapped[str]
+    resting_until: Mapped[float]
 
 
 class QuotaRow(QueueBase):
@@ -104,6 +111,15 @@ class UsageRow(QueueBase):
     user: Mapped[str] = mapped_column(primary_key=True)
     gpu_seconds: Mapped[float]
     at: Mapped[float]
+
+
+class ScalingRow(QueueBase):
+    """The group of machines that the daemon scales, as JSON; no row if it scales none."""
+
+    __tablename__ = "scaling"
+
+    number: Mapped[int] = mapped_column(primary_key=True)
+    settings: Mapped[dict[str, Any]] = mapped_column(JSON)
 
 
 class QueueEventRow(QueueBase):

@@ -38,7 +38,7 @@ def _gpus() -> tuple[QueueGpu, ...]:
     if done.returncode:
         raise ConfigError(
             f"{' '.join(QUERY)} failed: {(done.stderr or done.stdout).strip()}; mend the driver, or"
-            " add the machine with: slipstream queue machines --add"
+            " add the machine with: slipstream queue machines add --local"
         )
     pairs = [line.rpartition(",") for line in done.stdout.splitlines() if line.strip()]
     return tuple(QueueGpu(kind=name.strip(), memory_mib=int(size)) for name, _, size in pairs)

@@ -20,7 +20,8 @@ from slipstream.cluster.queue import (
     shim,
 )
 from slipstream.cluster.queue.attempts import Attempt
-from slipstream.cluster.queue.daemon import fifo_path, process_runner
+from slipstream.cluster.queue.daemon import process_runner
+from slipstream.cluster.queue.folders import fifo_path
 from slipstream.cluster.queue.shapes import HostShare
 from slipstream.errors import PeerError, UsageError
 

@@ -12,11 +12,16 @@ from slipstream.cluster.queue import (
     QueueStore,
     ResourceRequest,
 )
-from slipstream.cluster.queue.attempts import Attempts
+from slipstream.cluster.queue.attempts import Attempts, StartStatus
 from slipstream.cluster.queue.shapes import QueuePolicy, Quota
 from slipstream.errors import ConfigError, UsageError
 
 NOW = 1_000_000.0
+
+
+def ended(exit_code):
+    """Return the status of a start that has ended."""
+    return StartStatus(state="ended", exit_code=exit_code)
 
 
 class Queue:
@@ -62,7 +67,7 @@ def test_a_job_runs_to_its_end(queue):
     number = queue.submit(user="ann")
     token = queue.start()[number]
     assert queue.state(number) == ("running", "")
-    queue.attempts.ended(token, 0, NOW + 11.0)
+    queue.attempts.ended(token, ended(0), NOW + 11.0)
     assert queue.state(number) == ("succeeded", "")
     assert queue.jobs.jobs() == []
     (job,) = queue.jobs.jobs(ended=True)
@@ -80,7 +85,7 @@ def test_a_job_runs_to_its_end(queue):
 )
 def test_a_failed_job_says_why(queue, code, message):
     number = queue.submit()
-    queue.attempts.ended(queue.start()[number], code, NOW + 2.0)
+    queue.attempts.ended(queue.start()[number], ended(code), NOW + 2.0)
     assert queue.state(number) == ("failed", message)
 
 
@@ -88,7 +93,7 @@ def test_an_end_counts_once(queue):
     number = queue.submit(user="ann")
     token = queue.start()[number]
     for code in (0, 1):
-        queue.attempts.ended(token, code, NOW + 10.0)
+        queue.attempts.ended(token, ended(code), NOW + 10.0)
     queue.attempts.started(token, NOW + 20.0)
     assert queue.state(number) == ("succeeded", "")
     assert len(queue.jobs.events(number)) == 3
@@ -96,11 +101,11 @@ def test_an_end_counts_once(queue):
 
 def test_used_gpu_seconds_count_half_after_the_half_life(queue):
     first, second = queue.submit(gpus=2, user="ann"), queue.submit(gpus=2, user="ann")
-    queue.attempts.ended(queue.start()[first], 0, NOW + 10.0)
+    queue.attempts.ended(queue.start()[first], ended(0), NOW + 10.0)
     queue.attempts.decide(NOW + 100.0)
     (attempt,) = queue.attempts.open()
     assert attempt.job == second
-    queue.attempts.ended(attempt.token, 0, NOW + 110.0)
+    queue.attempts.ended(attempt.token, ended(0), NOW + 110.0)
     with queue.store.transaction() as session:
         ((used, at),) = session.connection().exec_driver_sql("SELECT gpu_seconds, at FROM usage")
     assert (used, at) == (20.0 / 2 + 20.0, NOW + 110.0)
@@ -113,7 +118,7 @@ def test_a_preempted_job_goes_on_later(queue):
     queue.attempts.decide(NOW + 5.0)
     assert queue.jobs.job(low).state == "preempting"
     assert queue.jobs.job(high).state == "waiting"
-    queue.attempts.ended(token, 75, NOW + 6.0)
+    queue.attempts.ended(token, ended(75), NOW + 6.0)
     assert queue.jobs.job(low).state == "waiting"
     assert high in queue.start()
     assert queue.jobs.job(low).state == "waiting"
@@ -125,13 +130,13 @@ def test_a_preempted_job_that_ends_with_0_is_done(queue):
     token = queue.start()[low]
     queue.submit(gpus=1, priority=1)
     queue.attempts.decide(NOW + 5.0)
-    queue.attempts.ended(token, 0, NOW + 6.0)
+    queue.attempts.ended(token, ended(0), NOW + 6.0)
     assert queue.state(low) == ("succeeded", "")
 
 
 def test_a_preemptible_job_whose_processes_vanished_goes_on(queue):
     number = queue.submit(preemptible=True)
-    queue.attempts.ended(queue.start()[number], None, NOW + 6.0)
+    queue.attempts.ended(queue.start()[number], ended(None), NOW + 6.0)
     assert queue.jobs.job(number).state == "waiting"
 
 
@@ -140,7 +145,7 @@ def test_a_waiting_job_is_cancelled_at_once_and_a_running_one_when_it_has_ended(
     token = queue.start()[running]
     assert queue.jobs.cancel(waiting) == "cancelled"
     assert queue.jobs.cancel(running) == "cancelling"
-    queue.attempts.ended(token, 0, NOW + 6.0)
+    queue.attempts.ended(token, ended(0), NOW + 6.0)
     assert queue.state(running) == ("cancelled", "on request")
     with pytest.raises(UsageError, match=f"job {running} cannot be cancelled: it has cancelled"):
         queue.jobs.cancel(running)
@@ -180,7 +185,7 @@ def test_a_machine_in_use_stays_and_a_closed_one_gets_nothing(queue):
         queue.pool.set_machine(QueueMachine(name="a", cpus=8))
     queue.pool.open_machine("a", False)
     queue.submit()
-    queue.attempts.ended(token, 0, NOW + 6.0)
+    queue.attempts.ended(token, ended(0), NOW + 6.0)
     assert queue.start() == {}
     queue.pool.remove_machine("a")
     assert queue.pool.machines() == []
