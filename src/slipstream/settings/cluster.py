@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -24,6 +25,26 @@ def home_folder(environ: Mapping[str, str] = os.environ) -> Path:
     return variable.kind.read(variable.name, text) if text else Path.home() / ".slipstream"
 
 
+def observations_file(environ: Mapping[str, str] = os.environ) -> Path:
+    """Return the file of what runs really took, which corrects forecasts.
+
+    Args:
+        environ: Environment variables (default: this process's environment).
+    """
+    return home_folder(environ) / "observations.jsonl"
+
+
+def plan_environment(strategy: Mapping[str, object]) -> dict[str, str]:
+    """Return the variables that tell the ranks the strategy of their plan.
+
+    Args:
+        strategy: Choices of the strategy. A size of buckets is told to scripts of Horovod as well.
+    """
+    variable = {variables()["plan"].name: json.dumps(strategy)}
+    size = strategy.get("bucket_bytes")
+    return variable if size is None else {**variable, "HOROVOD_FUSION_THRESHOLD": str(size)}
+
+
 def checkpoint_environment(place: str) -> dict[str, str]:
     """Return the variable that tells ranks where their checkpoints belong; none for "".
 
@@ -31,6 +52,29 @@ def checkpoint_environment(place: str) -> dict[str, str]:
         place: Folder or URL.
     """
     return {variables()["checkpoint"].name: place} if place else {}
+
+
+def steps_environment(*, is_asked: bool) -> dict[str, str]:
+    """Return the variable that makes ranks report their steps; none if nobody asks for them.
+
+    Args:
+        is_asked: Whether somebody reads the reports.
+    """
+    return {variables()["reports_steps"].name: "1"} if is_asked else {}
+
+
+def steps_are_reported(environ: Mapping[str, str] = os.environ) -> bool:
+    """Return whether this process reports its steps.
+
+    Args:
+        environ: Environment variables (default: this process's environment).
+
+    Raises:
+        ConfigError: SLIPSTREAM_REPORT_STEPS is neither 0 nor 1.
+    """
+    variable = variables()["reports_steps"]
+    text = environ.get(variable.name)
+    return bool(text) and bool(variable.kind.read(variable.name, text))
 
 
 def gpu_share_environment(

@@ -373,6 +373,15 @@ class Settings:
             "none",
         ),
     )
+    reports_steps: bool = field(
+        default=False,
+        metadata=_named(
+            "SLIPSTREAM_REPORT_STEPS",
+            FLAG,
+            "Whether `slipstream.steps.report_step` writes marks into standard error; `slipstream"
+            " run` with an engine sets it for jobs with `retry.hang_progress`.",
+        ),
+    )
     flight_dir: Path | None = field(
         default=None,
         metadata=_named(

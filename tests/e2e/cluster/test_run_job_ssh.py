@@ -49,6 +49,19 @@ def test_a_program_runs_on_an_engine_without_a_job_file(hosts: Hosts) -> None:
     assert (listed["spec"]["env"], listed["spec"]["hosts"]["max"]) == ({"A": "b"}, 2)
 
 
+def test_a_job_that_prints_and_makes_no_step_is_started_again(hosts: Hosts) -> None:
+    desk = hosts.desk
+    retry = {"hang": "1h", "hang_progress": "2s", "backoff": [0.1, 0.1]}
+    fields = {"hosts": 2, "ssh": {"hosts": ["host1", "host2"]}, "retry": retry}
+    write_job(desk, "stuck", "stuck_steps.py", **fields)
+    done = desk.run(SLIPSTREAM, "run", "stuck/stuck.yaml")
+    assert done.returncode == 0, done.stderr
+    assert "no rank has come further for 2 s; rank" in done.stderr
+    assert "reported step" in done.stderr
+    assert "[host2:1] alive at step 5\n" in done.stdout
+    assert "\x1b" not in done.stdout + done.stderr
+
+
 def test_a_killed_client_is_followed_by_another_one(hosts: Hosts) -> None:
     desk = hosts.desk
     fields = {"hosts": 2, "ssh": {"hosts": ["host1", "host2"]}, "outputs": ["result.txt"]}

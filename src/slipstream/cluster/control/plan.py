@@ -16,6 +16,7 @@ from slipstream.settings import (
     checkpoint_environment,
     job_key_environment,
     secret_variables,
+    steps_environment,
 )
 
 # Files of the keys of a run; the last one is written last.
@@ -100,6 +101,7 @@ class RunPlan:
             environ={
                 **spec.env,
                 **checkpoint_environment(spec.checkpoint),
+                **steps_environment(is_asked=rules.hang_progress is not None),
                 **self.secret_variables,
                 **job_key_environment(self.job_key.encode()),
             },
@@ -120,6 +122,7 @@ class RunPlan:
                 backoff_seconds=rules.backoff,
                 permanent_codes=rules.permanent_codes,
                 silence_seconds=rules.hang or 0.0,
+                progress_seconds=rules.hang_progress or 0.0,
                 bad_host_failures=rules.bad_host_failures,
                 bad_host_seconds=rules.bad_host_time,
             ),

@@ -32,6 +32,8 @@ class AttemptDisplay:
         self._shown = shown
         self._placement = placement
         self._last_sign = time.monotonic()
+        self._steps: dict[int, int] = {}
+        self._last_step = 0.0
         self._is_done = threading.Event()
         self._hang = ""
         self.failure: Failure | None = None
@@ -56,10 +58,24 @@ class AttemptDisplay:
             if deadline is not None and time.time() >= deadline:
                 self._end("the deadline is over")
                 return
-            if silence and time.monotonic() - self._last_sign >= silence:
-                self._hang = f"no rank has printed a line for {silence:g} s"
+            self._hang = self._look_for_hang()
+            if self._hang:
                 self._end(self._hang)
                 return
+
+    def _look_for_hang(self) -> str:
+        """Return why the ranks are judged to hang, or ""."""
+        rules, now = self._placement.retry, time.monotonic()
+        if rules.silence_seconds and now - self._last_sign >= rules.silence_seconds:
+            return f"no rank has printed a line for {rules.silence_seconds:g} s"
+        steps = self._steps.copy()
+        if rules.progress_seconds and steps and now - self._last_step >= rules.progress_seconds:
+            furthest = max(steps, key=lambda rank: steps[rank])
+            return (
+                f"no rank has come further for {rules.progress_seconds:g} s; rank {furthest} has"
+                f" reported step {steps[furthest]}"
+            )
+        return ""
 
     def _end(self, reason: str) -> None:
         """End the ranks with a signal, which the launcher passes on, and with a second signal."""
@@ -80,6 +96,13 @@ class AttemptDisplay:
         self._last_sign = time.monotonic()
         self._shown.progress(rank, text)
 
+    def step(self, rank: int, number: int) -> None:
+        """Take note of a step; one that differs from the rank's last one is progress."""
+        self._last_sign = time.monotonic()
+        if self._steps.get(rank) != number:
+            self._last_step = self._last_sign
+        self._steps[rank] = number
+
     @property
     def has_no_reader(self) -> bool:
         """Whether nobody can read the journal; a client that is gone does not matter."""
@@ -87,7 +110,7 @@ class AttemptDisplay:
 
     def started(self, rank: int, host: str, pid: int) -> None:
         """Pass on that a rank has started."""
-        self._last_sign = time.monotonic()
+        self._last_sign = self._last_step = time.monotonic()
         self._shown.started(rank, host, pid)
 
     def named(self, rank: int, host: str, first_rank: int | None) -> None:

@@ -32,6 +32,8 @@ class RetryRules:
             usage).
         silence_seconds: Time in seconds without a line of output and without progress after which
             the ranks are judged to hang and are started again; 0 (the default) for never.
+        progress_seconds: Time in seconds without another step, once ranks have reported steps,
+            after which they are judged to hang; 0 (the default) for never.
         bad_host_failures: Number of failures in a row that begin on one host, after which it is not
             used (default 3).
         bad_host_seconds: Time in seconds for which such a host is not used (default 3600).
@@ -42,6 +44,7 @@ class RetryRules:
     backoff_seconds: tuple[float, float] = (1.0, 60.0)
     permanent_codes: tuple[int, ...] = (2,)
     silence_seconds: float = 0.0
+    progress_seconds: float = 0.0
     bad_host_failures: int = 3
     bad_host_seconds: float = 3600.0
 

@@ -63,6 +63,9 @@ class TerminalDisplay:
             self._progress = self._prefix(rank, self._err) + shown
             self._err.write(ERASE_LINE + self._progress)
 
+    def step(self, rank: int, number: int) -> None:
+        """Show nothing; the head of a run watches the steps."""
+
     @property
     def has_no_reader(self) -> bool:
         """Whether the output is a pipe that nobody reads any more."""
@@ -156,6 +159,9 @@ class JsonDisplay:
 
     def progress(self, rank: int, text: str) -> None:
         """Report nothing; when a progress line ends, `line` reports its last state."""
+
+    def step(self, rank: int, number: int) -> None:
+        """Report nothing; the head of a run watches the steps."""
 
     @property
     def has_no_reader(self) -> bool:

@@ -106,6 +106,10 @@ class FlightLog:
         """Show a progress line."""
         self._shown.progress(rank, text)
 
+    def step(self, rank: int, number: int) -> None:
+        """Pass on the step of a rank."""
+        self._shown.step(rank, number)
+
     @property
     def has_no_reader(self) -> bool:
         """Whether nobody reads the output of the display `shown` any more."""

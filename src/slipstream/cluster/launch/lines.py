@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from slipstream.steps import take_steps
+
 NUM_LAST_LINES = 20  # last lines of a rank that are shown if it fails. Chosen by hand.
 MAX_LINE_BYTES = 65536  # a longer line is cut, so that a rank cannot fill the memory
 
@@ -18,20 +20,28 @@ class Listener(Protocol):
     def progress(self, rank: int, text: str) -> None:
         """Receive the current state of a line that the rank keeps overwriting."""
 
+    def step(self, rank: int, number: int) -> None:
+        """Receive the number of a step that the rank has reported."""
+
 
 @dataclass(slots=True)
 class LineCutter:
     """Cutter of a stream of bytes into lines.
 
     Text after a carriage return replaces the text before it, as on a terminal. So a progress bar
-    that redraws itself leaves one line with its last state.
+    that redraws itself leaves one line with its last state. Marks of steps are taken out.
+
+    Attributes:
+        steps: Steps that the bytes of the last call reported.
     """
 
     _incomplete: bytes = field(default=b"", init=False)
+    steps: list[int] = field(default_factory=list[int], init=False)
 
     def feed(self, data: bytes) -> list[str]:
         """Return the lines that new bytes complete; empty bytes mean the end of the stream."""
-        *lines, last = (self._incomplete + data).split(b"\n")
+        text, self.steps = take_steps(self._incomplete + data)
+        *lines, last = text.split(b"\n")
         self._incomplete = _after_return(last)
         if len(self._incomplete) > MAX_LINE_BYTES or not data:
             lines += [self._incomplete] if self._incomplete else []
@@ -70,6 +80,8 @@ class Transcript:
         for text in cutter.feed(data):
             self._last[rank].append(text)
             self._listener.line(rank, text, is_error=is_error)
+        for number in cutter.steps:
+            self._listener.step(rank, number)
         if cutter.overwritten is not None:
             self._listener.progress(rank, cutter.overwritten)
 

@@ -55,6 +55,10 @@ class OutputFiles:
         """Show a progress line, but do not write it; when it ends, `line` writes its last state."""
         self._shown.progress(rank, text)
 
+    def step(self, rank: int, number: int) -> None:
+        """Pass on the step of a rank."""
+        self._shown.step(rank, number)
+
     def started(self, rank: int, host: str, pid: int) -> None:
         """Show that a rank has started."""
         self._shown.started(rank, host, pid)

@@ -82,6 +82,9 @@ class Retry(SpecModel):
     """Exit codes after which the job is not started again."""
     hang: Duration | None = None
     """Time without a line of output after which the ranks count as hung, such as `30m`."""
+    hang_progress: Duration | None = None
+    """Time without another step, once the program has reported one with
+    `slipstream.steps.report_step`, after which the ranks count as hung although they print."""
     bad_host_failures: int = Field(default=3, ge=1)
     """Number of failures in a row that begin on one host, after which the host is not used."""
     bad_host_time: Duration = 3600.0

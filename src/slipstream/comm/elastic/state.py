@@ -9,6 +9,7 @@ from typing import Any
 from slipstream.comm.elastic.objects import broadcast_object
 from slipstream.comm.elastic.session import session
 from slipstream.errors import UsageError
+from slipstream.steps import report_step
 
 
 class ElasticState:
@@ -63,6 +64,7 @@ class ElasticState:
         self._kept = {} if last is None else {self.num_commits: last}
         self.num_commits += 1
         self._kept[self.num_commits] = captured
+        report_step(self.num_commits)
 
     def check(self) -> None:
         """Let members come and go, without a commit. All ranks call it at the same step.

@@ -36,6 +36,9 @@ class Recorder:
     def progress(self, rank: int, text: str) -> None:
         self.seen.append(("progress", rank, text))
 
+    def step(self, rank: int, number: int) -> None:
+        self.seen.append(("step", rank, number))
+
     def started(self, rank: int, host: str, pid: int) -> None:
         self.seen.append(("started", rank, host, pid))
 

@@ -9,12 +9,16 @@ class Recorder:
     def __init__(self) -> None:
         self.lines: list[tuple[int, str, bool]] = []
         self.states: list[tuple[int, str]] = []
+        self.steps: list[tuple[int, int]] = []
 
     def line(self, rank: int, text: str, *, is_error: bool) -> None:
         self.lines.append((rank, text, is_error))
 
     def progress(self, rank: int, text: str) -> None:
         self.states.append((rank, text))
+
+    def step(self, rank: int, number: int) -> None:
+        self.steps.append((rank, number))
 
 
 @pytest.mark.parametrize(
@@ -70,3 +74,15 @@ def test_a_transcript_keeps_streams_and_ranks_apart_and_the_last_lines_of_each_r
     transcript.feed(1, b"".join(b"%d\n" % number for number in range(30)), is_error=False)
     assert transcript.last_lines(0) == ("err", "output")
     assert transcript.last_lines(1) == tuple(str(n) for n in range(30 - NUM_LAST_LINES, 30))
+
+
+@pytest.mark.parametrize("size", range(1, 40))
+def test_steps_are_taken_out_of_the_output_wherever_it_is_cut(size: int) -> None:
+    data = b"first\nsec\x1b]slipstream;step=7\x07ond\n 1%\r\x1b]slipstream;step=-8\x07 2%\nend"
+    recorder = Recorder()
+    transcript = Transcript(recorder)
+    for start in range(0, len(data), size):
+        transcript.feed(1, data[start : start + size], is_error=True)
+    transcript.feed(1, b"", is_error=True)
+    assert [text for _, text, _ in recorder.lines] == ["first", "second", " 2%", "end"]
+    assert recorder.steps == [(1, 7), (1, -8)]
