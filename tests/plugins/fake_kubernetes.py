@@ -2,11 +2,13 @@
 
 `python fake_kubernetes.py PORT FOLDER` answers the few calls that the engine makes. It runs the
 command of each pod as a process of this host, in a mount namespace of its own, where the pod's
-volumes are, and in a network of all pods of the job. Nothing checks that a real cluster does the
+volumes are, and in a network of all pods of the job; it also runs the commands that are executed in
+a pod, and streams their output over a WebSocket. Nothing checks that a real cluster does the
 same.
 """
 
 import base64
+import hashlib
 import json
 import os
 import signal
@@ -26,6 +28,9 @@ QUOTA = "exceeded quota: small, requested: count/{0}=1, used: count/{0}=1, limit
 LOOK_SECONDS = 0.05
 # In the namespace `full` no job is made; in `crowded` jobs get no pods.
 FULL, CROWDED = "full", "crowded"
+# In this one the stream of an executed command is cut after so many bytes, without a word.
+SHAKY, SHAKY_BYTES = "shaky", 1_500_000
+WEBSOCKET = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"  # of RFC 6455
 MISSING_IMAGE = "missing"
 
 
@@ -106,6 +111,15 @@ class Pod:
             for name, content in secret["data"].items():
                 (path / name).write_bytes(base64.b64decode(content))
         return path
+
+    def execute(self, command: list[str]) -> "subprocess.Popen[bytes]":
+        """Start a command in the container."""
+        assert self.process is not None
+        spaces = f"/proc/{self.process.pid}/ns"
+        enter = ["nsenter", f"--net={spaces}/net", f"--mount={spaces}/mnt", "--", *command]
+        return subprocess.Popen(
+            enter, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
 
     def read(self) -> None:
         """Keep what the container prints, each line with its time."""
@@ -238,6 +252,8 @@ class ApiHandler(BaseHTTPRequestHandler):
         query = {name: values[0] for name, values in parse_qs(url.query).items()}
         kind, name, part = self.parts(url.path)
         cluster = self.cluster
+        if part == "exec":
+            return self.execute(name, parse_qs(url.query)["command"], f"/{SHAKY}/" in url.path)
         if part == "log":
             pod = cluster.pods.get(name)
             if pod is None or pod.process is None:
@@ -257,6 +273,47 @@ class ApiHandler(BaseHTTPRequestHandler):
             return self.answer(200, {"items": items})
         found = cluster.objects.get((kind, name))
         return self.answer(404 if found is None else 200, found or {"message": "not found"})
+
+    def execute(self, name: str, command: list[str], is_shaky: bool) -> None:
+        """Run a command in a pod, and stream what it prints."""
+        pod = self.cluster.pods.get(name)
+        is_allowed = self.headers["Authorization"] == f"Bearer {TOKEN}"
+        if not is_allowed or pod is None or pod.process is None or pod.process.poll() is not None:
+            return self.answer(404, {"message": f"pods {name} not found"})
+        assert self.headers["Upgrade"] == "websocket"
+        assert self.headers["Sec-WebSocket-Protocol"] == "v4.channel.k8s.io"
+        digest = hashlib.sha1((self.headers["Sec-WebSocket-Key"] + WEBSOCKET).encode()).digest()
+        accept = base64.b64encode(digest).decode()
+        self.wfile.write(
+            "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+            f"Sec-WebSocket-Accept: {accept}\r\n"
+            "Sec-WebSocket-Protocol: v4.channel.k8s.io\r\n\r\n".encode()
+        )
+        process = pod.execute(command)
+        assert process.stdout is not None
+        assert process.stderr is not None
+        with process:
+            left = SHAKY_BYTES if is_shaky else sys.maxsize
+            self.send_frame(9, b"ping")
+            while chunk := process.stdout.read(min(left, 32768)):
+                self.send_frame(2, b"\x01" + chunk)
+                left -= len(chunk)
+                if not left:
+                    process.kill()
+                    return None
+            if said := process.stderr.read():
+                self.send_frame(2, b"\x02" + said)
+        message = f"command terminated with non-zero exit code {process.returncode}"
+        failure = {"status": "Failure", "reason": "NonZeroExitCode", "message": message}
+        result = failure if process.returncode else {"status": "Success"}
+        self.send_frame(2, b"\x03" + json.dumps(result).encode())
+        return self.send_frame(8, b"")
+
+    def send_frame(self, code: int, payload: bytes) -> None:
+        """Send a frame of a WebSocket."""
+        size = len(payload)
+        length = bytes([size]) if size < 126 else b"\x7e" + size.to_bytes(2, "big")
+        self.wfile.write(bytes([0x80 | code]) + length + payload)
 
     def do_POST(self) -> None:
         """Create an object."""

@@ -122,6 +122,58 @@ def test_a_wrong_token_and_a_server_that_is_away_are_named(site: Site) -> None:
         assert words in done.stderr, done.stderr
 
 
+WRITES = """\
+import os, pathlib, sys
+folder = pathlib.Path("results")
+folder.mkdir(exist_ok=True)
+if os.environ["RANK"] == "0":
+    (folder / "model.bin").write_bytes(os.urandom(4 << 20))
+    (folder / "deep").mkdir()
+    (folder / "deep/note.txt").write_text("done\\n")
+    (folder / "latest").symlink_to("model.bin")
+sys.exit(int(sys.argv[1]))
+"""
+
+
+@pytest.mark.slow("outputs of Kubernetes")
+@pytest.mark.parametrize("namespace", ["default", "shaky"])
+def test_the_outputs_come_back(site: Site, namespace: str) -> None:
+    k8s = {"image": "slipstream", "namespace": namespace}
+    name = f"outputs-{namespace}"
+    job = site.write_job(name, "writes.py 0", k8s=k8s, outputs=["results"])
+    site.desk.write(f"{HOME}/{name}/writes.py", WRITES)
+    done = site.slipstream("run", job)
+    assert done.returncode == 0, done.stderr
+    assert "cannot be brought back" not in done.stderr
+    listed = site.desk.output("find", f"{HOME}/{name}/results", "-printf", "%P %s %l|")
+    assert set(listed.split("|")) >= {"model.bin 4194304 ", "deep/note.txt 5 "}
+    assert "latest 9 model.bin" in listed
+    site.assert_clean()
+
+
+@pytest.mark.slow("outputs of Kubernetes")
+def test_the_outputs_wait_for_the_next_client(site: Site) -> None:
+    fields = {"hosts": 1, "outputs": ["results/deep"], "retry": {"max_restarts": 0}}
+    job = site.write_job("waits", "writes.py 7", **fields)
+    site.desk.write(f"{HOME}/waits/writes.py", WRITES)
+    assert site.slipstream("run", job, "--detach").returncode == 0
+    run = site.run_id("waits")
+    selector = f"/api/v1/namespaces/default/pods?labelSelector=slipstream.run={run}"
+    wait_until(lambda: "exit_code" in logs_of(site, selector))
+    done = site.slipstream("cluster", "attach", "waits")
+    assert done.returncode == 7, done.stderr
+    assert "cannot be brought back" not in done.stderr, done.stderr
+    assert site.desk.output("cat", f"{HOME}/waits/results/deep/note.txt") == "done\n"
+    site.assert_clean()
+
+
+def logs_of(site: Site, selector: str) -> str:
+    """Return the logs of the pods that are there."""
+    pods = json.loads(call(site.desk, "GET", selector))["items"]
+    path = selector.partition("?")[0]
+    return "".join(call(site.desk, "GET", f"{path}/{pod['metadata']['name']}/log") for pod in pods)
+
+
 def test_code_that_is_too_large_for_a_secret_is_refused(site: Site) -> None:
     job = site.write_job("large", f"{PROGRAM} 0 0")
     site.desk.output(PYTHON, "-c", "import os; open('large/big', 'wb').write(os.urandom(2 << 20))")

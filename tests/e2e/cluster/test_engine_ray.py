@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 from cluster_hosts import open_hosts
-from engine_contract import PROGRAM, SLIPSTREAM, EngineContract, Site
+from engine_contract import PROGRAM, PYTHON, SLIPSTREAM, EngineContract, Site
+from host_boot import HOME
 from ray_cluster import JOB_PORT, VARIABLES, RayCluster, start_ray
 from waiting import wait_until
 
@@ -57,6 +58,36 @@ def test_a_node_without_power_is_replaced(cluster: RayCluster, site: Site, tmp_p
     assert client.process.wait(END_SECONDS) == 0, log.read_text()
     assert "rank 0 step 59\n" in log.read_text()
     cluster.recover()
+    site.assert_clean()
+
+
+WRITES = """\
+import os, pathlib
+folder = pathlib.Path("results")
+folder.mkdir(exist_ok=True)
+(folder / "rank").write_text(os.environ["RANK"])
+with (folder / "model.bin").open("wb") as file:
+    for number in range(150):
+        file.write(number.to_bytes(1, "big") * (1 << 20))
+"""
+
+
+@pytest.mark.slow("outputs of Ray")
+def test_the_outputs_come_back(cluster: RayCluster, site: Site) -> None:
+    job = site.write_job("outputs", "writes.py", outputs=["results"])
+    site.desk.write(f"{HOME}/outputs/writes.py", WRITES)
+    done = site.slipstream("run", job)
+    assert done.returncode == 0, done.stderr
+    assert "cannot be brought back" not in done.stderr, done.stderr
+    assert site.desk.output("cat", f"{HOME}/outputs/results/rank") == "0"
+    program = (
+        "import sys; data = open(sys.argv[1], 'rb').read();"
+        "assert data == b''.join(bytes([n]) * (1 << 20) for n in range(150))"
+    )
+    site.desk.output(PYTHON, "-c", program, f"{HOME}/outputs/results/model.bin")
+    find = ["find", "/tmp", "-name", f"*slipstream-{site.run_id('outputs')}*"]
+    left = [node.output(*find, user="root") for node in cluster.nodes]
+    assert not any(left), left
     site.assert_clean()
 
 

@@ -130,6 +130,8 @@ class RunPlan:
             grace_seconds=spec.grace,
             host_wait_seconds=rules.host_wait,
             lost_seconds=rules.lost,
+            outputs=spec.outputs,
+            outputs_wait_seconds=spec.outputs_wait,
         )
 
 

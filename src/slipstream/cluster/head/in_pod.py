@@ -1,6 +1,7 @@
 """`python -m slipstream.cluster.head.in_pod SECRET WORK INDEX`: run a run in a pod of Kubernetes.
 
-The pod with index 0 also runs the head, and writes the journal to its log. The exit code is 0 after
+The pod with index 0 also runs the head, writes the journal to its log, and waits at the end until
+the client has the outputs of the job. The exit code is 0 after
 a success and FAILED_CODE after a failure for good; after any other one, Kubernetes starts another
 pod.
 """
@@ -15,6 +16,7 @@ from pathlib import Path
 from slipstream.cluster.head.allocation import run_lent_head
 from slipstream.cluster.head.bundle import CODE, unpack_code
 from slipstream.cluster.head.journal import Journal
+from slipstream.cluster.head.outputs import wait_for_client
 from slipstream.cluster.head.placement import ENDED, FILE_NAME, parse_placement
 from slipstream.errors import SlipstreamError
 
@@ -47,7 +49,10 @@ def run_in_pod(secret: Path, work: Path, index: int) -> int:
     except subprocess.TimeoutExpired:
         daemon.terminate()
         daemon.wait()
-    has_failed = (work / ENDED).exists() and code != 0
+    is_over = (work / ENDED).exists()
+    if is_over and placement.outputs:
+        wait_for_client(placement.outputs_wait_seconds)
+    has_failed = is_over and code != 0
     return FAILED_CODE if has_failed else code
 
 

@@ -2,7 +2,9 @@
 
 The working directory has the files of the run. The driver runs the head, and writes the journal to
 its output. On each node of a placement group, a task runs the host daemon. When a node is lost, Ray
-moves its bundle, and a task starts there. The exit code is that of the job, or TAKEN_CODE if it is
+moves its bundle, and a task starts there. At the end, the driver brings the outputs of the job into
+the folder of Ray's logs on its node, from which Ray's dashboard gives them to the client, and waits
+until the client has them. The exit code is that of the job, or TAKEN_CODE if it is
 taken away.
 """
 
@@ -17,16 +19,23 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from slipstream.cluster.head.allocation import run_lent_head, with_head_here
+from slipstream.cluster.head.allocation import TAKEN_CODE, run_lent_head, with_head_here
 from slipstream.cluster.head.bundle import ARCHIVE, CODE, SOURCES, unpack_code
 from slipstream.cluster.head.daemon import HostDaemon
 from slipstream.cluster.head.journal import Journal
+from slipstream.cluster.head.outputs import (
+    archive_chunks,
+    remove_parts,
+    wait_for_client,
+    write_index,
+    write_parts,
+)
 from slipstream.cluster.head.placement import FILE_NAME, RunPlacement, parse_placement
 from slipstream.errors import ConfigError, PeerError, SlipstreamError
 
@@ -38,6 +47,8 @@ strategies: Any = import_module("ray.util.scheduling_strategies")
 BUNDLE_RESOURCES = "resources.json"
 TASK_END_SECONDS = 10.0
 LOOK_SECONDS = 2.0
+MAX_CHUNKS = 8  # of the outputs, which are on their way from a node to the driver
+GIVE_SECONDS = 60.0  # for the next chunk; a node that is silent for longer is lost
 
 
 def take_files() -> dict[str, bytes]:
@@ -71,6 +82,8 @@ def folder_of(run: str) -> Path:
 def serve_host(files: Mapping[str, bytes], placement: RunPlacement) -> int:
     """Run the host daemon of a run on this node until the run is over; return its exit code.
 
+    The folder of a run with outputs stays; `give_outputs` deletes it.
+
     Args:
         files: Files with the code.
         placement: Placement of the run.
@@ -81,6 +94,22 @@ def serve_host(files: Mapping[str, bytes], placement: RunPlacement) -> int:
         placement.write(folder)
         unpack_code(files, folder / CODE)
         return asyncio.run(HostDaemon(folder, socket.gethostname()).run())
+    finally:
+        if not placement.outputs:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def give_outputs(placement: RunPlacement, host: str) -> Iterator[bytes]:
+    """Yield the outputs as an archive if this is the host with them; delete the run's folder here.
+
+    Args:
+        placement: Placement of the run.
+        host: Name of the host with the outputs.
+    """
+    folder = folder_of(placement.run)
+    try:
+        if socket.gethostname() == host:
+            yield from archive_chunks(folder / CODE, placement.outputs)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -94,6 +123,7 @@ def run_in_ray(files: Mapping[str, bytes], bundle: Mapping[str, float], journal:
         journal: Journal of the run.
     """
     given = parse_placement(files[FILE_NAME].decode())
+    logs = Path("/proc/self/fd/1").readlink().parent  # Ray writes what the driver prints there
     code = {name: content for name, content in files.items() if name != FILE_NAME}
     group, num_hosts = _reserve(given, bundle, journal)
     folder = Path(tempfile.mkdtemp(prefix=f"slipstream-head-{given.run}-"))
@@ -103,11 +133,50 @@ def run_in_ray(files: Mapping[str, bytes], bundle: Mapping[str, float], journal:
     )
     tasks = HostTasks(group, num_hosts, lambda index: _start(index, group, bundle, code, placement))
     try:
-        return run_lent_head(placement, folder, journal)
+        code = run_lent_head(placement, folder, journal)
+        if given.outputs:
+            tasks.close()
+            _gather_outputs(group, num_hosts, placement, journal.first_host, logs)
     finally:
         tasks.close()
         groups.remove_placement_group(group)
         shutil.rmtree(folder, ignore_errors=True)
+    if given.outputs:
+        if code != TAKEN_CODE:
+            wait_for_client(given.outputs_wait_seconds)
+        remove_parts(logs, given.run)
+    return code
+
+
+def _gather_outputs(
+    group: Any, num_hosts: int, placement: RunPlacement, host: str, logs: Path
+) -> None:
+    """Bring the outputs of a host to files in the folder of the logs, and clear all hosts."""
+    options = {"num_returns": "streaming", "_generator_backpressure_num_objects": MAX_CHUNKS}
+    given = [
+        ray.remote(num_cpus=0, max_retries=0, **options, **_in_bundle(group, index))(
+            give_outputs
+        ).remote(placement, host)
+        for index in range(num_hosts)
+    ]
+    size, problem = 0, f"the host {host} with the outputs does not answer"
+    try:
+        size = write_parts(
+            (chunk for chunks in given for chunk in _received(chunks)), logs, placement.run
+        )
+    except (OSError, ray.exceptions.RayError) as error:
+        problem = str(error).strip().splitlines()[-1]
+        size = 0
+    write_index(logs, placement.run, size, "" if size else problem)
+
+
+def _received(chunks: Any) -> Iterator[bytes]:
+    """Yield the values of a task that yields some, until it has ended or is lost."""
+    while ray.wait([chunks], timeout=GIVE_SECONDS)[0]:
+        try:
+            yield ray.get(next(chunks))
+        except StopIteration:
+            return
 
 
 class HostTasks:
@@ -196,11 +265,17 @@ def _start(
         "memory": bundle.get("memory"),
         "resources": others,
         "max_retries": 0,
-        "scheduling_strategy": strategies.PlacementGroupSchedulingStrategy(
-            placement_group=group, placement_group_bundle_index=index
-        ),
+        **_in_bundle(group, index),
     }
     return ray.remote(**options)(serve_host).remote(code, placement)
+
+
+def _in_bundle(group: Any, index: int) -> dict[str, Any]:
+    """Return the option with which a task runs on the node of a bundle."""
+    strategy = strategies.PlacementGroupSchedulingStrategy(
+        placement_group=group, placement_group_bundle_index=index
+    )
+    return {"scheduling_strategy": strategy}
 
 
 def main() -> int:

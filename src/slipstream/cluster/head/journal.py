@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, TextIO, cast
 
 from slipstream.cluster.launch.display import JsonDisplay
 
@@ -20,11 +20,15 @@ class Journal:
     Args:
         path: File of the journal; a head that takes over appends to it. None for the standard
             output of this process.
+
+    Attributes:
+        first_host: Name of the host with rank 0 in the newest attempt; "" before the first one.
     """
 
     def __init__(self, path: Path | None) -> None:
         self._file: TextIO = path.open("a", encoding="utf-8") if path else sys.stdout
         self.display = JsonDisplay(self._file, mode="all")
+        self.first_host = ""
 
     def state(self, state: str, text: str = "", **facts: object) -> None:
         """Write that the job has another state.
@@ -32,8 +36,10 @@ class Journal:
         Args:
             state: State of the job, such as "running".
             text: Reason, or "" (the default).
-            facts: Further values, such as the exit code.
+            facts: Further values, such as the exit code and the hosts of an attempt.
         """
+        if facts.get("hosts"):
+            self.first_host = cast("Sequence[str]", facts["hosts"])[0]
         self.display.event("state", state=state, text=text, **facts)
 
     def host(self, name: str, *, is_there: bool) -> None:
@@ -49,6 +55,10 @@ class Journal:
             rates: Samples per second that the job has reported, by the number of hosts.
         """
         self.display.event("measured", attempt=attempt, seconds=round(seconds, 3), rates=rates)
+
+    def moving(self, host: str) -> None:
+        """Write that another host must get the head, because the cloud takes its host away."""
+        self.display.event("moving", host=host)
 
     def close(self) -> None:
         """Close the file."""

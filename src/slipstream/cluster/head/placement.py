@@ -80,6 +80,9 @@ class RunPlacement:
             lost, before it goes on with fewer (default 60).
         lost_seconds: Time in seconds for which fewer than `min_hosts` hosts may be there, and for
             which a host daemon looks for the head (default 600).
+        outputs: Patterns of the files that the client brings back (default none).
+        outputs_wait_seconds: Time in seconds for which a host that a scheduler lends waits for
+            this (default 3600).
     """
 
     run: str
@@ -103,6 +106,8 @@ class RunPlacement:
     grace_seconds: float = 30.0
     host_wait_seconds: float = 60.0
     lost_seconds: float = 600.0
+    outputs: tuple[str, ...] = ()
+    outputs_wait_seconds: float = 3600.0
 
     def as_text(self) -> str:
         """Return the placement as JSON; it contains secrets."""
@@ -140,7 +145,7 @@ def parse_placement(text: str) -> RunPlacement:
     fields: dict[str, Any] = json.loads(text)
     rules: dict[str, Any] = fields["retry"]
     for table, names in (
-        (fields, ("program", "hosts", "heads")),
+        (fields, ("program", "hosts", "heads", "outputs")),
         (rules, ("backoff_seconds", "permanent_codes")),
     ):
         for name in names:

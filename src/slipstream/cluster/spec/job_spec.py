@@ -91,6 +91,9 @@ class JobSpec(SpecModel):
     outputs: Texts = ()
     """Files and folders that are brought back at the end, relative to the code; patterns are
     allowed."""
+    outputs_wait: Duration = 3600.0
+    """Time for which the first host waits for you to bring the outputs back, in Kubernetes and Ray,
+    where they are lost after it."""
     tensorboard: str = ""
     """Folder with TensorBoard's files, relative to the code."""
     ssh: Ssh = Ssh()

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 from urllib.parse import quote, urlencode
 
-from slipstream.cluster.engines.http_exchange import exchange
+from slipstream.cluster.engines.http_exchange import connected, exchange
 from slipstream.cluster.engines.kubernetes.access import KubernetesAccess
+from slipstream.cluster.engines.kubernetes.exec_stream import (
+    SWITCHED,
+    command_output,
+    open_command,
+)
 from slipstream.cluster.outside import outside
 from slipstream.errors import (
     AuthError,
@@ -20,6 +25,7 @@ from slipstream.errors import (
 )
 
 CALL_SECONDS = 30.0
+COMMAND_SECONDS = 120.0  # without a byte of its output
 MISSING, CONFLICT = 404, 409
 # Path of the collection of each kind, within a namespace.
 _GROUPS = {
@@ -85,6 +91,39 @@ class KubernetesApi:
         status, answer = self._call("GET", "Pod", path, allowed=(MISSING, 400))
         return "" if status in (MISSING, 400) else answer
 
+    def execute(self, pod: str, container: str, command: Sequence[str]) -> Iterator[bytes]:
+        """Run a command in a pod, and yield its standard output as it comes.
+
+        Args:
+            pod: Name of the pod.
+            container: Name of the container.
+            command: Program and arguments, which contain no secret.
+
+        Raises:
+            PeerError: the connection has ended before the command.
+            ConfigError: the command has failed, or the server refuses it.
+        """
+        query = [("container", container), ("stdout", "true"), ("stderr", "true")]
+        query += [("command", word) for word in command]
+        path = f"{self._path('Pod', pod)}/exec?{urlencode(query)}"
+        server = self._access.server
+        with outside("kubernetes exec Pod"):
+            try:
+                with connected(server, seconds=COMMAND_SECONDS, tls=self._access.tls) as connection:
+                    answer = open_command(connection, path, self._headers())
+                    if answer.status != SWITCHED:
+                        text = answer.read().decode(errors="replace")
+                        raise _error("execution of a command in a Pod", answer.status, text)
+                    yield from command_output(connection, answer)
+            except OSError as error:
+                raise PeerError(f"the connection to the pod {pod} is lost: {error}") from error
+
+    def _headers(self) -> dict[str, str]:
+        headers = {"Accept": "application/json, */*", "Content-Type": "application/json"}
+        if self._access.token:
+            headers["Authorization"] = f"Bearer {self._access.token}"
+        return headers
+
     def _path(self, kind: str, name: str = "") -> str:
         folder = f"/{_GROUPS[kind]}/namespaces/{self._namespace}/{kind.lower()}s"
         return f"{folder}/{quote(name)}" if name else folder
@@ -98,16 +137,13 @@ class KubernetesApi:
         allowed: tuple[int, ...] = (MISSING, CONFLICT),
     ) -> tuple[int, str]:
         """Return the status and the text of an answer; raise the error of any other status."""
-        headers = {"Accept": "application/json, */*", "Content-Type": "application/json"}
-        if self._access.token:
-            headers["Authorization"] = f"Bearer {self._access.token}"
         with outside(f"kubernetes {method} {kind}"):
             try:
                 status, text = exchange(
                     method,
                     self._access.server + path,
                     body.encode(),
-                    headers,
+                    self._headers(),
                     seconds=CALL_SECONDS,
                     tls=self._access.tls,
                 )

@@ -11,8 +11,14 @@ from slipstream.cluster.control.estimate import Estimate
 from slipstream.cluster.control.plan import RunPlan
 from slipstream.cluster.engines.kubernetes.access import read_access
 from slipstream.cluster.engines.kubernetes.api import KubernetesApi
-from slipstream.cluster.engines.kubernetes.manifests import LABEL, WORK_FOLDER, manifests
+from slipstream.cluster.engines.kubernetes.manifests import (
+    CONTAINER,
+    LABEL,
+    WORK_FOLDER,
+    manifests,
+)
 from slipstream.cluster.engines.kubernetes.pod_log import read_pod_log
+from slipstream.cluster.engines.outputs import ResumedStream, check_outputs, unpack_outputs
 from slipstream.cluster.engines.protocol import HeadState, JournalPart, RunProgress
 from slipstream.cluster.engines.remarks import (
     DEADLINE_CODE,
@@ -58,13 +64,13 @@ class KubernetesEngine:
             "software.frameworks": (spec.software.frameworks, "put them into the image"),
             "software.cuda": (spec.software.cuda, "set k8s.node_selector"),
             "software.cudnn": (spec.software.cudnn, "put it into the image"),
-            "outputs": (spec.outputs, "write them to a volume of k8s.claims or to a URL"),
             "resources.gpu": (spec.resources.gpu, "set k8s.node_selector"),
             "data": (
                 [item.source for item in spec.data if "://" not in item.source],
                 "a pod has no files of this machine; name a URL",
             ),
         }
+        check_outputs(spec.outputs)
         for name, (value, remedy) in refused.items():
             if value:
                 raise UsageError(f"{name} is set, but the engine is k8s; {remedy}")
@@ -195,7 +201,20 @@ class KubernetesEngine:
         self._api(plan).delete("Job", plan.run)
 
     def fetch(self, plan: RunPlan, patterns: Sequence[str], folder: Path) -> None:
-        """Do nothing: `check` refuses outputs."""
+        """Copy the outputs of the first pod, which waits for this."""
+        heads = [pod for pod in self._pods(plan) if _index(pod) == 0]
+        if not heads:
+            raise PeerError(
+                f"the first pod of {plan.run} is gone, and the outputs with it; outputs_wait is"
+                f" {plan.spec.outputs_wait:g} s"
+            )
+        pod, code = str(heads[-1]["metadata"]["name"]), f"{WORK_FOLDER}/{CODE}"
+        words = [plan.spec.software.python, "-m", "slipstream.cluster.head.outputs", code]
+        api = self._api(plan)
+        stream = ResumedStream(
+            lambda skip: api.execute(pod, CONTAINER, [*words, str(skip), *patterns])
+        )
+        unpack_outputs(stream, folder)
 
     def release(self, plan: RunPlan) -> None:
         """Delete everything of the run."""

@@ -75,7 +75,8 @@ def _job(plan: RunPlan) -> dict[str, Any]:
         },
     }
     if plan.record.deadline_at is not None:
-        left = int(plan.record.deadline_at - time.time()) + MARGIN_SECONDS
+        waits = plan.spec.outputs_wait if plan.spec.outputs else 0.0
+        left = int(plan.record.deadline_at - time.time() + waits) + MARGIN_SECONDS
         spec["activeDeadlineSeconds"] = max(left, 1)
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": _metadata(plan), "spec": spec}
 

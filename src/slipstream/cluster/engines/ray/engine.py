@@ -9,13 +9,14 @@ import secrets
 import shlex
 import time
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from slipstream.cluster.control.estimate import Estimate
 from slipstream.cluster.control.plan import RunPlan
 from slipstream.cluster.engines.code_bundle import bundle_files
+from slipstream.cluster.engines.outputs import ResumedStream, check_outputs, unpack_outputs
 from slipstream.cluster.engines.protocol import HeadState, JournalPart, RunProgress
 from slipstream.cluster.engines.ray.jobs import RayJobs
 from slipstream.cluster.engines.remarks import (
@@ -28,6 +29,7 @@ from slipstream.cluster.engines.remarks import (
     mark_submitted,
 )
 from slipstream.cluster.head.allocation import TAKEN_CODE
+from slipstream.cluster.head.outputs import PART_BYTES, index_name, part_name
 from slipstream.cluster.head.placement import FILE_NAME
 from slipstream.cluster.spec import JobSpec
 from slipstream.errors import PeerError, UsageError
@@ -58,7 +60,6 @@ class RayEngine:
         """Refuse what the nodes of Ray cannot do."""
         spec = plan.spec
         refused = {
-            "outputs": (spec.outputs, "write them to a folder that the nodes share or to a URL"),
             "software.wheels": (spec.software.wheels, "install them on the nodes"),
             "software.frameworks": (spec.software.frameworks, "name them in software.packages"),
             "software.cuda": (spec.software.cuda, "install it on the nodes"),
@@ -70,6 +71,7 @@ class RayEngine:
                 "the nodes have no files of this machine; name a URL",
             ),
         }
+        check_outputs(spec.outputs)
         for name, (value, remedy) in refused.items():
             if value:
                 raise UsageError(f"{name} is set, but the engine is ray; {remedy}")
@@ -171,7 +173,40 @@ class RayEngine:
         self._jobs.stop(plan.run)
 
     def fetch(self, plan: RunPlan, patterns: Sequence[str], folder: Path) -> None:
-        """Do nothing: `check` refuses outputs."""
+        """Read the outputs from the node of the driver, which has brought them there and waits."""
+        del patterns  # the driver has them
+        node, size = self._await_outputs(plan)
+
+        def open_at(position: int) -> Iterator[bytes]:
+            for number in range(position // PART_BYTES, -(-size // PART_BYTES)):
+                length = min(PART_BYTES, size - number * PART_BYTES)
+                left = max(position - number * PART_BYTES, 0)
+                name = part_name(plan.run, number)
+                yield from _exactly(self._jobs.read_file(node, name), left, length, name)
+
+        unpack_outputs(ResumedStream(open_at), folder)
+
+    def _await_outputs(self, plan: RunPlan) -> tuple[str, int]:
+        """Wait until the driver has all outputs; return its node and the size of the archive.
+
+        Raises:
+            PeerError: the driver has ended before, or could not bring them.
+        """
+        while True:
+            job = self._jobs.get(plan.run)
+            node = str((job or {}).get("driver_node_id") or "")
+            index = b"".join(self._jobs.read_file(node, index_name(plan.run))) if node else b""
+            if index:
+                facts = json.loads(index)
+                if facts["error"]:
+                    raise PeerError(f"the driver has no outputs: {facts['error']}")
+                return node, int(facts["bytes"])
+            if job is None or job["status"] in _ENDED:
+                raise PeerError(
+                    f"Ray's job {plan.run} has ended, and the outputs are gone; outputs_wait is"
+                    f" {plan.spec.outputs_wait:g} s"
+                )
+            time.sleep(POLL_SECONDS)
 
     def release(self, plan: RunPlan) -> None:
         """Stop a job that still runs, and let Ray forget it."""
@@ -193,6 +228,21 @@ class RayEngine:
     def path_on_host(self, plan: RunPlan, path: str) -> str:
         """Refuse: Ray copies no files."""
         raise UsageError(f"{plan.run} runs in Ray, which copies no files such as {path}")
+
+
+def _exactly(content: Iterator[bytes], skip: int, length: int, name: str) -> Iterator[bytes]:
+    """Yield a file of a known length without its first bytes.
+
+    Raises:
+        PeerError: it is shorter.
+    """
+    position = 0
+    for chunk in content:
+        if position + len(chunk) > skip:
+            yield chunk[max(skip - position, 0) :]
+        position += len(chunk)
+    if position < length:
+        raise PeerError(f"{name} has {position} of {length} bytes")
 
 
 def _packages(plan: RunPlan) -> list[str]:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
-from slipstream.cluster.engines.http_exchange import exchange
+from slipstream.cluster.engines.http_exchange import HttpStatusError, download, exchange
 from slipstream.cluster.outside import outside
-from slipstream.errors import AuthError, ConfigError, PeerError, UsageError
+from slipstream.errors import AuthError, ConfigError, PeerError, SlipstreamError, UsageError
 from slipstream.settings.engines import ray_address, ray_token
 
 CALL_SECONDS = 60.0
 MISSING = 404
+FILE_SECONDS = 3600
+ABSENT = "A file is not found"  # the status is that of any other error
 
 
 class RayJobs:
@@ -71,30 +73,61 @@ class RayJobs:
         status, _ = self._call("DELETE", f"/api/jobs/{job}", b"", (400, 500))
         return status < 300 or status == MISSING
 
-    def _call(
-        self, method: str, path: str, body: bytes = b"", allowed: Sequence[int] = ()
-    ) -> tuple[int, str]:
+    def read_file(self, node: str, name: str) -> Iterator[bytes]:
+        """Yield the content of a file among the logs of a node, in chunks; nothing if it is absent.
+
+        Args:
+            node: Identifier of the node.
+            name: Name of the file.
+
+        Raises:
+            PeerError: the job server does not answer, or the connection has ended.
+        """
+        # -1 lines are all, and the time limit is that of the whole answer.
+        query = {"node_id": node, "filename": name, "lines": "-1", "timeout": str(FILE_SECONDS)}
+        path = f"/api/v0/logs/file?{urlencode(query)}"
+        with outside("ray GET logs"):
+            try:
+                yield from download(self._address + path, self._headers(), seconds=CALL_SECONDS)
+            except HttpStatusError as error:
+                if ABSENT not in error.text:
+                    raise _refusal("GET", path, error.status, error.text) from error
+            except OSError as error:
+                raise self._unreachable(error) from error
+
+    def _headers(self) -> dict[str, str]:
         headers = {"Content-Type": "application/json"}
         if self._token:
             headers["Authorization"] = f"Bearer {self._token}"
+        return headers
+
+    def _call(
+        self, method: str, path: str, body: bytes = b"", allowed: Sequence[int] = ()
+    ) -> tuple[int, str]:
+        url = self._address + path
         with outside(f"ray {method} {path.split('/')[2]}"):
             try:
-                status, text = exchange(
-                    method, self._address + path, body, headers, seconds=CALL_SECONDS
-                )
+                status, text = exchange(method, url, body, self._headers(), seconds=CALL_SECONDS)
             except OSError as error:
-                raise PeerError(
-                    f"the job server of Ray at {self._address} cannot be reached: {error}; is it"
-                    " the address of the dashboard?"
-                ) from error
+                raise self._unreachable(error) from error
         if status < 300 or status == MISSING or status in allowed:
             return status, text
-        said = text.strip().splitlines()[-1:] or [""]
-        if status in (401, 403):
-            raise AuthError(
-                f"Ray refuses the token ({status}): {said[0]}; set RAY_AUTH_TOKEN, or write the"
-                " cluster's token to ~/.ray/auth_token"
-            )
-        if status == 400:
-            raise ConfigError(f"Ray refuses {method} {path}: {said[0]}")
-        raise PeerError(f"Ray fails at {method} {path} ({status}): {said[0]}")
+        raise _refusal(method, path, status, text)
+
+    def _unreachable(self, error: OSError) -> PeerError:
+        return PeerError(
+            f"the job server of Ray at {self._address} cannot be reached: {error}; is it the"
+            " address of the dashboard?"
+        )
+
+
+def _refusal(method: str, path: str, status: int, text: str) -> SlipstreamError:
+    said = text.strip().splitlines()[-1:] or [""]
+    if status in (401, 403):
+        return AuthError(
+            f"Ray refuses the token ({status}): {said[0]}; set RAY_AUTH_TOKEN, or write the"
+            " cluster's token to ~/.ray/auth_token"
+        )
+    if status == 400:
+        return ConfigError(f"Ray refuses {method} {path}: {said[0]}")
+    return PeerError(f"Ray fails at {method} {path} ({status}): {said[0]}")
