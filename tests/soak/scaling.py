@@ -10,8 +10,8 @@ drawn from 0.02, 0.1 and 0.5.
 The cost is the same for all: machines cost MACHINE an hour from the request for them to their
 release, and each job costs WAITING an hour from its submission to its end.
 
-- ours: `slipstream.cluster.queue.scaling` knows neither lengths nor speeds. A machine boots for
-  three minutes, a change of a job's machines stops it for half a minute, and its speed is known
+- ours: `slipstream.cluster.queue.autoscaling.sizes` knows neither lengths nor speeds. A machine
+  boots for three minutes, a change of a job's machines stops it for half a minute, and its speed is known
   after five minutes, up to 5 % too high or too low.
 - fifo: a fixed number of machines, the one that would have been the cheapest for these jobs; jobs
   start in their order with as many machines as they can use. After the last arrival, machines
@@ -33,7 +33,7 @@ import sys
 from bisect import bisect_right
 from dataclasses import dataclass, field
 
-from slipstream.cluster.queue.scaling import ScalingJob, ScalingPolicy, scale
+from slipstream.cluster.queue.autoscaling.sizes import ScalingJob, ScalingPolicy, scale
 
 # Percentiles and run times in seconds.
 PHILLY = (

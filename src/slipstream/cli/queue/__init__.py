@@ -11,14 +11,16 @@ from slipstream.errors import UsageError
 
 HELP = """Share machines between jobs.
 
-Jobs wait until their GPUs are free, and `ls` says for what. A daemon starts them on this host; it
-may be killed at any time, and the next one goes on.
+Jobs wait until their GPUs are free, and `ls` says for what. A daemon starts them, here or on hosts
+over ssh; it may be killed at any time, and the next one goes on.
 """
 
 # A line of \b keeps the line ends of its paragraph.
 EXAMPLES = """\b
 [bold]Examples[/bold]
   slipstream queue serve                    the daemon; it needs no terminal
+  slipstream queue machines add node1 node2
+  slipstream queue submit job.yaml          on as many hosts as the job needs
   slipstream queue submit --gpus 2 train.py --lr 0.1
   slipstream queue submit --gpus 1 --gpu-memory 20GiB --time 2h train.py
   slipstream queue ls                       who runs, and who waits for what
@@ -41,7 +43,7 @@ def _add_commands(app: typer.Typer) -> None:
             "the queue needs the package sqlalchemy, which is not installed; run:"
             " pip install 'slipstream[cluster]'"
         )
-    from slipstream.cli.queue import change, look, machines, scale, serve, submit
+    from slipstream.cli.queue import autoscale, change, look, machines, scale, serve, submit
 
     serve.add_to(app)
     submit.add_to(app)
@@ -49,3 +51,4 @@ def _add_commands(app: typer.Typer) -> None:
     change.add_to(app)
     machines.add_to(app)
     scale.add_to(app)
+    autoscale.add_to(app)

@@ -15,14 +15,14 @@ from slipstream.errors import UsageError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from slipstream.cluster.queue.scaling import ScalingJob, ScalingPlan
+    from slipstream.cluster.queue.autoscaling.sizes import ScalingJob, ScalingPlan
 
 EXAMPLES = """\b
 [bold]Examples[/bold]
   slipstream queue scale --max-machines 8 --price 3.50
   slipstream queue scale --max-machines 8 --price 3.50 --waiting-price 10 --json
 
-The command changes nothing. A job tells its speed with
+The command changes nothing; `slipstream queue autoscale` does. A job tells its speed with
 slipstream.cluster.report_progress.
 """
 
@@ -43,7 +43,7 @@ def scale(
     as_json: AsJson = False,
 ) -> None:
     """Say how many machines there should be, and how many each job should have."""
-    from slipstream.cluster.queue import scaling
+    from slipstream.cluster.queue.autoscaling import sizes
     from slipstream.cluster.queue.shapes import counted
 
     if not price > 0 or waiting_price < 0 or min_machines > max_machines:
@@ -52,14 +52,14 @@ def scale(
             f" {min_machines}; allowed: a price above 0, one from 0 on, and at most"
             f" {max_machines} machines"
         )
-    policy = scaling.ScalingPolicy(
+    policy = sizes.ScalingPolicy(
         min_machines=min_machines,
         max_machines=max_machines,
         machine_price=price,
         waiting_price=waiting_price,
     )
     jobs = _jobs()
-    plan = scaling.scale(jobs, policy)
+    plan = sizes.scale(jobs, policy)
     title = (
         f"{counted(plan.machines, 'machine')}; idle ones are kept for {policy.idle_seconds:.0f} s"
     )
@@ -68,24 +68,22 @@ def scale(
 
 def _jobs() -> list[ScalingJob]:
     """Return the jobs that run or wait with the speeds that they have told."""
-    from slipstream.cluster.progress import measured_rates
     from slipstream.cluster.queue import JobQueue
-    from slipstream.cluster.queue.folders import output_path
-    from slipstream.cluster.queue.scaling import ScalingJob
+    from slipstream.cluster.queue.autoscaling.resizing import job_rates
+    from slipstream.cluster.queue.autoscaling.sizes import ScalingJob
     from slipstream.cluster.queue.shapes import ACTIVE_STATES
 
     with opened_queue() as store:
         records = [job for job in JobQueue(store).jobs() if job.state != "held"]
-        home = store.home
+        with store.transaction() as session:
+            rates = job_rates(session, store)
     return [
         ScalingJob(
             number=job.number,
             min_hosts=job.request.min_hosts,
             max_hosts=job.request.max_hosts,
             hosts=len(job.allocation) if job.state in ACTIVE_STATES else 0,
-            rates=measured_rates(output_path(home, job.token).with_name("progress"))
-            if job.token
-            else {},
+            rates=rates.get(job.number, {}),
         )
         for job in records
     ]

@@ -27,7 +27,8 @@ def add_to(app: typer.Typer) -> None:
 def serve() -> None:
     """Start jobs when their resources are free, until a signal ends the daemon."""
     from slipstream.cluster.queue import MachinePool, QueueDaemon
-    from slipstream.cluster.queue.run_runner import every_runner
+    from slipstream.cluster.queue.autoscaling.autoscale import scaling
+    from slipstream.cluster.queue.runs.runner import every_runner
     from slipstream.cluster.queue.this_host import this_host
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
@@ -37,4 +38,5 @@ def serve() -> None:
             pool.set_machine(this_host())
         names = ", ".join(machine.name for machine in pool.machines())
         remark(f"serving the queue in {store.home} on {names}")
-        QueueDaemon(store, every_runner(store.home)).serve(lambda: False)
+        with scaling(store.home):
+            QueueDaemon(store, every_runner(store.home)).serve(lambda: False)

@@ -113,7 +113,7 @@ class UsageRow(QueueBase):
     at: Mapped[float]
 
 
-class ScalingRow(QueueBase):
+class ScaledGroupRow(QueueBase):
     """The group of machines that the daemon scales, as JSON; no row if it scales none."""
 
     __tablename__ = "scaling"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from slipstream.cluster.progress import measured_rates, report_progress
-from slipstream.cluster.queue.scaling import ScalingJob, ScalingPolicy, scale
+from slipstream.cluster.queue.autoscaling.sizes import ScalingJob, ScalingPolicy, scale
 
 POLICY = ScalingPolicy(min_machines=1, max_machines=16, machine_price=1.0, waiting_price=1.0)
 

@@ -1,4 +1,4 @@
-"""`python -m slipstream.cluster.queue.run_client HOME TOKEN`: one job of the queue over machines.
+"""`python -m slipstream.cluster.queue.runs.client HOME TOKEN`: one job of the queue over machines.
 
 It is a client of the run that has the token as its name: it begins the run, or goes on with it
 where an earlier client was killed. SIGTERM ends the run. A client that starts after the runner has
@@ -22,9 +22,9 @@ from slipstream.cluster.control.controller import Controller
 from slipstream.cluster.control.session import RunSession
 from slipstream.cluster.queue import shim
 from slipstream.cluster.queue.folders import progress_path, start_folder
-from slipstream.cluster.queue.granted import read_order
-from slipstream.cluster.queue.progress_copy import copied_progress
-from slipstream.cluster.queue.run_view import OutputView
+from slipstream.cluster.queue.runs.granted import read_order
+from slipstream.cluster.queue.runs.progress_copy import copied_progress
+from slipstream.cluster.queue.runs.view import OutputView
 from slipstream.cluster.queue.store import QueueStore
 from slipstream.cluster.records import RunLog, RunRecord
 from slipstream.cluster.records.states import RUN_STATES

@@ -16,12 +16,12 @@ from pathlib import Path
 from slipstream.cluster.queue import shim
 from slipstream.cluster.queue.attempts import Attempt, StartStatus
 from slipstream.cluster.queue.folders import RUN_PREFIX, fifo_path, start_folder, starts_folder
-from slipstream.cluster.queue.run_client import STOPPING, TROUBLE, newest_run
 from slipstream.cluster.queue.runner import ProcessRunner, QueueRunner
+from slipstream.cluster.queue.runs.client import STOPPING, TROUBLE, newest_run
 from slipstream.cluster.queue.shapes import HostShare
 from slipstream.cluster.records import RunLog, RunRecord, Store
 
-CLIENT = "slipstream.cluster.queue.run_client"
+CLIENT = "slipstream.cluster.queue.runs.client"
 # Number of clients of a run, and the longest pause between two of them. Chosen by hand: hosts that
 # are out of reach for an hour are found again.
 MAX_CLIENTS = 70

@@ -1,0 +1,233 @@
+"""Machines that come when jobs need them and go when they are idle, beside the daemon.
+
+Each look compares what should be there with what the provider lists, and changes one thing. Nothing
+matters that is only in memory, so a daemon that is killed anywhere is continued by the next one:
+creations are idempotent by the ledger, a machine is in the queue only if the provider has it, and
+it leaves the queue in a transaction that is refused while a job holds anything of it. The machines
+end themselves after the lease, which is renewed as long as a daemon lives.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from slipstream.cluster.control.api import LogView
+from slipstream.cluster.groups.group_record import GroupFolder
+from slipstream.cluster.groups.group_session import GroupSession
+from slipstream.cluster.groups.machine_group import MachineGroup
+from slipstream.cluster.providers.protocol import ClusterMachine
+from slipstream.cluster.queue.autoscaling.resizing import write_sizes
+from slipstream.cluster.queue.autoscaling.scaled_group import (
+    ScaledGroup,
+    change_scaled_group,
+    read_scaled_group,
+)
+from slipstream.cluster.queue.folders import fifo_path
+from slipstream.cluster.queue.pool import MachinePool
+from slipstream.cluster.queue.shapes import QueueMachine, QueuePolicy, counted
+from slipstream.cluster.queue.shim import poke
+from slipstream.cluster.queue.ssh_machine import ssh_machine
+from slipstream.cluster.queue.store import AttemptRow, QueueStore
+from slipstream.errors import SlipstreamError, UsageError
+
+_log = logging.getLogger(__name__)
+
+LOOK_SECONDS = 5.0
+# Pause after a refused change, such as one by a quota of the provider. Chosen by hand.
+PROBLEM_SECONDS = 60.0
+
+
+class AutoScaler:
+    """The scaler of the queue in one folder.
+
+    Args:
+        home: Folder of the records.
+        policy: Rules of the order of jobs.
+    """
+
+    def __init__(self, home: Path, policy: QueuePolicy | None = None) -> None:
+        self._home = home
+        self._store = QueueStore(home)
+        self._pool = MachinePool(self._store)
+        self._policy = policy or QueuePolicy()
+        self._idle_since: dict[str, float] = {}
+
+    def look(self) -> None:
+        """Decide once, and change what is needed; do nothing if no group is scaled.
+
+        Raises:
+            SlipstreamError: the provider, or a new machine, refuses something.
+        """
+        with self._store.transaction() as session:
+            scaled = read_scaled_group(session)
+        if scaled is None:
+            return
+        decision = write_sizes(self._store, self._policy)
+        if decision is None:
+            return
+        if decision.resizes:
+            poke(str(fifo_path(self._home)))
+        group = GroupSession(self._home).open(scaled.group)
+        machines = [machine for machine in group.machines() if machine.state != "ending"]
+        self._renew(group, scaled, machines)
+        self._agree(group, scaled, machines)
+        if len(machines) < decision.machines:
+            self._grow(scaled, machines, decision.machines)
+        else:
+            self._shrink(group, scaled, machines, decision.machines)
+        if scaled.problem:
+            change_scaled_group(self._store, scaled.group, problem="")
+
+    def tell_problem(self, problem: str) -> None:
+        """Write down why a look failed, for those who ask."""
+        with self._store.transaction() as session:
+            scaled = read_scaled_group(session)
+        if scaled is not None and scaled.problem != problem:
+            change_scaled_group(self._store, scaled.group, problem=problem)
+
+    # ---- the machines that are there ----
+
+    def _renew(
+        self, group: MachineGroup, scaled: ScaledGroup, machines: Sequence[ClusterMachine]
+    ) -> None:
+        """Set a later deadline when half of the lease is over."""
+        now = time.time()
+        if group.record.request.deadline_at - now >= scaled.lease_seconds / 2.0:
+            return
+        if machines:
+            group.extend(now + scaled.lease_seconds)
+        else:
+            self._write_request(scaled.group, deadline_at=now + scaled.lease_seconds)
+
+    def _agree(
+        self, group: MachineGroup, scaled: ScaledGroup, machines: Sequence[ClusterMachine]
+    ) -> None:
+        """Make the machines of the queue those that the provider lists as running."""
+        running = {machine.name for machine in machines if machine.state == "running"}
+        known = {machine.name for machine in self._members(scaled)}
+        for name in known - running:
+            self._remove(name)
+        for name in sorted(running - known):
+            host = group.host(name)
+            found = ssh_machine(host.login, host.options, name)
+            address = host.login.rpartition("@")
+            machine = replace(
+                found,
+                login=f"{address[0]}@{name}",
+                ssh_options=(f"HostName={address[2]}", *host.options),
+                group=scaled.group,
+            )
+            self._pool.set_machine(machine)
+            change_scaled_group(self._store, scaled.group, like=machine)
+            _log.info("machine %s is there", name)
+            poke(str(fifo_path(self._home)))
+
+    def _members(self, scaled: ScaledGroup) -> list[QueueMachine]:
+        return [machine for machine in self._pool.machines() if machine.group == scaled.group]
+
+    def _remove(self, name: str) -> bool:
+        """Take a machine out of the queue; close it and return False if a job holds it."""
+        try:
+            self._pool.remove_machine(name)
+        except UsageError:
+            self._pool.open_machine(name, is_open=False)
+            return False
+        return True
+
+    # ---- more and fewer ----
+
+    def _grow(self, scaled: ScaledGroup, machines: Sequence[ClusterMachine], wanted: int) -> None:
+        _log.info(
+            "%s of %s: %s are needed",
+            counted(len(machines), "machine"),
+            scaled.group,
+            wanted,
+        )
+        numbers = {_index(machine.name) for machine in machines}
+        self._write_request(scaled.group, num_machines=names_up_to(numbers, wanted))
+        group = GroupSession(self._home).open(scaled.group)
+        group.up(LogView())
+        self._agree(group, scaled, group.machines())
+
+    def _shrink(
+        self,
+        group: MachineGroup,
+        scaled: ScaledGroup,
+        machines: Sequence[ClusterMachine],
+        wanted: int,
+    ) -> None:
+        """Release machines that have been idle for long enough, the one made last first."""
+        now = time.monotonic()
+        busy = self._busy()
+        names = {machine.name for machine in machines}
+        self._idle_since = {
+            name: self._idle_since.get(name, now) for name in names if name not in busy
+        }
+        surplus = len(machines) - wanted
+        for name in sorted(self._idle_since, key=_index, reverse=True)[: max(surplus, 0)]:
+            if now - self._idle_since[name] >= scaled.idle_seconds and self._remove(name):
+                group.end_machine(name)
+                _log.info("machine %s was idle and is given back", name)
+
+    def _busy(self) -> set[str]:
+        with self._store.transaction() as session:
+            rows = session.query(AttemptRow).where(AttemptRow.ended_at.is_(None))
+            return {share["machine"] for row in rows for share in row.allocation}
+
+    def _write_request(self, name: str, **changes: float) -> None:
+        """Change the request in the record of a group."""
+        folder = GroupFolder(self._home, name)
+        record = folder.read()
+        assert record is not None
+        folder.write(replace(record, request=replace(record.request, **changes)))
+
+
+def names_up_to(numbers: set[int], wanted: int) -> int:
+    """Return the number of names, from 0 on, after whose creation so many machines are there.
+
+    Args:
+        numbers: Numbers in the names of the machines that are there.
+        wanted: Number of machines, at least as many as are there.
+    """
+    count = 0
+    while len(numbers | set(range(count))) < wanted:
+        count += 1
+    return max(count, 1)
+
+
+def _index(name: str) -> int:
+    """Return the number in the name of a machine, such as 3 for task3.pool."""
+    return int(name.partition(".")[0].removeprefix("task"))
+
+
+@contextmanager
+def scaling(home: Path) -> Generator[None]:
+    """Scale the machines of a queue in a thread during a `with` block.
+
+    The thread may be in the middle of a creation at the end of the block. It is left alone, because
+    a creation can be interrupted at any line.
+    """
+    over = threading.Event()
+
+    def scale_until_over() -> None:
+        scaler, pause = AutoScaler(home), 0.0
+        while not over.wait(pause):
+            pause = LOOK_SECONDS
+            try:
+                scaler.look()
+            except SlipstreamError as error:
+                _log.warning("the machines are not scaled: %s", error)
+                scaler.tell_problem(str(error))
+                pause = PROBLEM_SECONDS
+
+    threading.Thread(target=scale_until_over, name="scaling", daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
