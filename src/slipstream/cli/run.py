@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from slipstream.cli.cluster.dry_run import DryRunOption
 from slipstream.cli.cluster.run_job import RunChoices, is_job_file, run_job, run_spec
 from slipstream.cli.options import OUTPUT
 from slipstream.cli.output import remark, written
@@ -145,6 +146,7 @@ def run(
     name: NameOption = None,
     detach: DetachOption = False,
     yes: YesOption = False,
+    dry_run: DryRunOption = False,
     nccl_plugin: Annotated[
         bool,
         typer.Option(
@@ -331,6 +333,7 @@ def run(
             assignments=(*options.as_assignments(), *(assignments or ())),
             detach=detach,
             yes=yes,
+            dry_run=dry_run,
             as_json=as_json,
             names_hosts=bool(named),
         )

@@ -69,7 +69,7 @@ _FIELDS = (
     *("ssh_option", "ssh_port", "ssh_identity_file", "as_json"),
 )
 # Options that make sense with an engine only.
-_OF_ENGINES = ("assignments", "name", "detach", "yes")
+_OF_ENGINES = ("assignments", "name", "detach", "yes", "dry_run")
 # What says the same in the description of a job, where something does.
 _INSTEAD = {
     "min_ranks": "--set hosts=2:4 for 2 to 4 hosts, and --set retry.scope=worker if it is elastic",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from slipstream.cli.cluster.dry_run import DryRunOption, show_dry_run
 from slipstream.cli.groups import CommandLine
 from slipstream.errors import UsageError
 
@@ -20,6 +21,7 @@ EXAMPLES = """\b
   slipstream run job.yaml                   on the engine that the job names
   slipstream run job.yaml --on ssh --set 'ssh.hosts=[a,b]' --set hosts=2
   slipstream run job.yaml --detach
+  slipstream run job.yaml --on k8s --dry-run    print the manifests only
 """
 
 SUFFIXES = (".yaml", ".yml")
@@ -40,6 +42,7 @@ class RunChoices:
         assignments: Fields of the job with other values, such as "hosts=2:4".
         detach: Whether the command returns when the job has started.
         yes: Whether machines are created without a question.
+        dry_run: Whether it is only printed what the engine would be given.
         as_json: Whether events are printed as JSON.
         names_hosts: Whether hosts are named with -H or --hostfile.
     """
@@ -49,6 +52,7 @@ class RunChoices:
     assignments: Sequence[str]
     detach: bool
     yes: bool
+    dry_run: bool
     as_json: bool
     names_hosts: bool
 
@@ -95,6 +99,7 @@ def _make_app(path: Path, before: RunChoices) -> typer.Typer:
         yes: Annotated[
             bool, typer.Option("--yes", "-y", help="Create machines without asking for the cost.")
         ] = False,
+        dry_run: DryRunOption = False,
         as_json: Annotated[
             bool, typer.Option("--json", help="Print one JSON event per line.")
         ] = False,
@@ -106,6 +111,7 @@ def _make_app(path: Path, before: RunChoices) -> typer.Typer:
             assignments=(*before.assignments, *(assignments or ())),
             detach=detach or before.detach,
             yes=yes or before.yes,
+            dry_run=dry_run or before.dry_run,
             as_json=as_json or before.as_json,
             names_hosts=before.names_hosts,
         )
@@ -133,6 +139,9 @@ def run_spec(spec: JobSpec, base: Path, choices: RunChoices) -> int:
             f"hosts are named with -H or --hostfile, and the engine is {spec.on}; say --on ssh, or"
             " --set hosts=2 for a number of hosts"
         )
+    if choices.dry_run:
+        show_dry_run(spec, base, as_json=choices.as_json)
+        return 0
     from slipstream.cli.cluster.cost import confirm_cost
     from slipstream.cli.cluster.view import JsonView, TerminalView
     from slipstream.cluster.control.session import RunSession

@@ -28,7 +28,7 @@ from slipstream.cluster.engines.slurm.jobs import (
     find_job,
     submit_job,
 )
-from slipstream.cluster.engines.slurm.script import batch_script
+from slipstream.cluster.engines.slurm.script import batch_script, home_of
 from slipstream.cluster.engines.this_host import ThisHost
 from slipstream.cluster.head.allocation import TAKEN_CODE
 from slipstream.cluster.head.placement import ENDED, FILE_NAME, JOURNAL
@@ -64,9 +64,9 @@ class SlurmEngine:
                 "software.cuda or software.cudnn is set, but Slurm chooses the nodes when the job"
                 " starts; leave them out, and set slurm.options: --constraint=NAME"
             )
-        if _home(plan).is_relative_to(plan.code_folder):
+        if home_of(plan).is_relative_to(plan.code_folder):
             raise UsageError(
-                f"slurm.folder is {str(_home(plan))!r}, within the folder of the code; choose"
+                f"slurm.folder is {str(home_of(plan))!r}, within the folder of the code; choose"
                 " another one, which all nodes see"
             )
 
@@ -80,7 +80,7 @@ class SlurmEngine:
             return
         host = ThisHost()
         with progress.stage("look"):
-            facts = probe(host, plan.spec, str(_home(plan)))
+            facts = probe(host, plan.spec, str(home_of(plan)))
         if plan.spec.software.environment == "existing" and not facts.has_slipstream:
             raise ConfigError(f"{plan.spec.software.python} has no Slipstream; install it there")
         python = prepare_host(plan, host, facts, progress)
@@ -216,8 +216,4 @@ class SlurmEngine:
 
     def _folder(self, plan: RunPlan) -> Path:
         """Return the folder of the run, which all nodes see."""
-        return Path(read_layout(plan).home or _home(plan)) / "runs" / plan.run
-
-
-def _home(plan: RunPlan) -> Path:
-    return Path(plan.spec.slurm.folder or "~/slipstream").expanduser()
+        return Path(read_layout(plan).home or home_of(plan)) / "runs" / plan.run

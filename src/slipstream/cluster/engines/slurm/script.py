@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 import time
+from pathlib import Path
 
 from slipstream.cluster.control.plan import RunPlan
 
@@ -12,6 +13,11 @@ from slipstream.cluster.control.plan import RunPlan
 # limit, the head gets a signal so early that the ranks can save.
 MARGIN_SECONDS = 120.0
 WARNING_SECONDS = 60
+
+
+def home_of(plan: RunPlan) -> Path:
+    """Return the folder for runs and environments, which all nodes see."""
+    return Path(plan.spec.slurm.folder or "~/slipstream").expanduser()
 
 
 def batch_script(plan: RunPlan, folder: str, python: str) -> str:
