@@ -13,14 +13,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from slipstream.cli.cluster.dry_run import DryRunOption
+from slipstream.cli.cluster.plan import chosen_plan
 from slipstream.cli.cluster.run_job import RunChoices, is_job_file, run_job, run_spec
 from slipstream.cli.options import OUTPUT
 from slipstream.cli.output import remark, written
 from slipstream.cli.run_hosts import HostArguments, choose_elastic_options, choose_hosts
 from slipstream.cli.run_on import (
+    ChooseOption,
     DetachOption,
     NameOption,
     OnOption,
+    PlanOption,
     ProgramOptions,
     SetOption,
     YesOption,
@@ -142,6 +145,8 @@ def run(
         ),
     ] = None,
     on: OnOption = None,
+    plan: PlanOption = None,
+    choose: ChooseOption = None,
     assignments: SetOption = None,
     name: NameOption = None,
     detach: DetachOption = False,
@@ -315,7 +320,7 @@ def run(
 ) -> None:
     """Start the ranks of a program on this host or on other hosts."""
     spelled = options_given(context)
-    if on is not None or is_job_file(program):
+    if on is not None or plan is not None or choose is not None or is_job_file(program):
         check_with_engine(spelled)
         named, processes = name_hosts(hosts, hostfile, ranks_per_host)
         options = ProgramOptions(
@@ -336,10 +341,11 @@ def run(
             dry_run=dry_run,
             as_json=as_json,
             names_hosts=bool(named),
+            plan=chosen_plan(plan, choose),
         )
         if is_job_file(program):
             raise typer.Exit(run_job(Path(program[0]), program[1:], choices))
-        job = program_job(program, is_module=module, overrides=choices.overrides)
+        job = program_job(program, choices.overrides, is_module=module, plan=choices.plan)
         raise typer.Exit(run_spec(job, Path.cwd(), choices))
     check_without_engine(spelled)
     from slipstream.cluster.launch import Job

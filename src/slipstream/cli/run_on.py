@@ -15,7 +15,7 @@ from slipstream.errors import UsageError
 
 if TYPE_CHECKING:
     from slipstream.cluster.launch import Host
-    from slipstream.cluster.spec import JobSpec
+    from slipstream.cluster.spec import ForecastPlan, JobSpec
 
 ENGINES = "Engines"
 
@@ -62,6 +62,26 @@ YesOption = Annotated[
         help="Create machines without asking for the cost.",
     ),
 ]
+PlanOption = Annotated[
+    str | None,
+    typer.Option(
+        "--plan",
+        metavar="FILE",
+        rich_help_panel=ENGINES,
+        help="Output of `slipstream forecast --json`, which fills the job; - is standard input.",
+    ),
+]
+ChooseOption = Annotated[
+    int | None,
+    typer.Option(
+        "--choose",
+        metavar="N",
+        min=1,
+        show_default="1, the best",
+        rich_help_panel=ENGINES,
+        help="Number of the plan.",
+    ),
+]
 
 # Options of `slipstream run` that become fields of a job, or say how it is followed.
 _FIELDS = (
@@ -70,6 +90,7 @@ _FIELDS = (
 )
 # Options that make sense with an engine only.
 _OF_ENGINES = ("assignments", "name", "detach", "yes", "dry_run")
+_ENGINES_OR_PLANS = ("on", "plan", "choose")
 # What says the same in the description of a job, where something does.
 _INSTEAD = {
     "min_ranks": "--set hosts=2:4 for 2 to 4 hosts, and --set retry.scope=worker if it is elastic",
@@ -148,7 +169,7 @@ def check_without_engine(given: Mapping[str, str]) -> None:
         if name in _OF_ENGINES:
             raise UsageError(
                 f"{spelling} is given without an engine; say --on ssh, --on local or another"
-                " engine too, or name a job file"
+                " engine too, or name a plan or a job file"
             )
 
 
@@ -162,31 +183,39 @@ def check_with_engine(given: Mapping[str, str]) -> None:
         UsageError: one of them is given.
     """
     for name, spelling in given.items():
-        if name not in (*_FIELDS, *_OF_ENGINES, "on"):
+        if name not in (*_FIELDS, *_OF_ENGINES, *_ENGINES_OR_PLANS):
             instead = _INSTEAD.get(name)
             raise UsageError(
-                f"{spelling} is not for engines (--on, job files);"
+                f"{spelling} is not for engines (--on, --plan, job files);"
                 f" {f'say {instead}' if instead else 'leave it out'}"
             )
 
 
-def program_job(program: Sequence[str], overrides: Sequence[str], *, is_module: bool) -> JobSpec:
+def program_job(
+    program: Sequence[str],
+    overrides: Sequence[str],
+    *,
+    is_module: bool,
+    plan: ForecastPlan | None = None,
+) -> JobSpec:
     """Return the job of a program: every field that is not assigned has its default.
 
     Args:
         program: Program and its arguments.
         overrides: Assignments, as for --set.
         is_module: Whether the program is a Python module.
+        plan: Plan that fills the job (default None).
 
     Raises:
         UsageError: a field or a value is not allowed, or the program cannot be brought to hosts.
     """
-    from slipstream.cluster.spec import check_job
+    from slipstream.cluster.spec import check_job, fill_job
     from slipstream.cluster.spec.reading import name_of
 
     stem = program[0] if is_module else Path(program[0]).stem
     fields = {"name": name_of(stem), "command": list(program)}
     job = check_job(fields, "the job", overrides)
+    job = job if plan is None else fill_job(job, plan)
     if job.code.git or is_module:
         return job
     folder = (Path.cwd() / job.code.folder).absolute()

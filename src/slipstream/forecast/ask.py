@@ -28,6 +28,7 @@ from slipstream.forecast.arguments import (
 from slipstream.forecast.garbage import rare_collections
 from slipstream.forecast.hardware import Hardware, Link
 from slipstream.forecast.hardware import load as load_hardware
+from slipstream.forecast.observed.file import RunObservation, read_observations
 from slipstream.forecast.options import ForecastOptions
 from slipstream.forecast.search import intervals
 from slipstream.forecast.search.machines import (
@@ -104,6 +105,7 @@ def forecast(
         machines=[_with_precision(machine, options.precision) for machine in machines],
         steps_per_epoch=steps_per_epoch,
         steps=steps,
+        observations=_observations(options),
         master_copies=frozenset(name for name in PRECISIONS if source.whole(name)),
     )
     result = search(
@@ -126,6 +128,10 @@ def _models(source: Source, name: str, progress: Progress) -> Callable[[Precisio
         return resizable(traced)
 
     return model
+
+
+def _observations(options: ForecastOptions) -> list[RunObservation]:
+    return [] if options.observations is None else read_observations(Path(options.observations))
 
 
 def _steps(source: Source, options: ForecastOptions) -> tuple[int | None, float | None]:

@@ -48,6 +48,8 @@ class ForecastOptions:
             and micro-batch size (default None: not measured). A measured throughput narrows all
             prediction intervals.
         input_rate: Samples per second that one host reads and decodes (default None: unlimited).
+        observations: Path of the file in which `slipstream run --plan` writes what runs took; runs
+            of the same kind correct the durations (default None: no corrections).
         search_seconds: Time limit of the search in seconds, counted from the call of `forecast`
             (default None: no limit). If no plan has been found within the limit, the search ends at
             its first plan.
@@ -77,4 +79,5 @@ class ForecastOptions:
     local_steps: int = 1
     alone: tuple[float, int] | None = None
     input_rate: float | None = None
+    observations: str | None = None
     search_seconds: float | None = None

@@ -25,13 +25,13 @@ def home_folder(environ: Mapping[str, str] = os.environ) -> Path:
     return variable.kind.read(variable.name, text) if text else Path.home() / ".slipstream"
 
 
-def observations_file(environ: Mapping[str, str] = os.environ) -> Path:
+def observations_file(home: Path) -> Path:
     """Return the file of what runs really took, which corrects forecasts.
 
     Args:
-        environ: Environment variables (default: this process's environment).
+        home: Folder of the records.
     """
-    return home_folder(environ) / "observations.jsonl"
+    return home / "observations.jsonl"
 
 
 def plan_environment(strategy: Mapping[str, object]) -> dict[str, str]:

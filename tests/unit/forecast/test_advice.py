@@ -51,7 +51,7 @@ def test_a_change_is_said_in_words_json_and_html(tight: forecast.Result):
     words = tight.fit.remedies[0].words
     first = advice(tight.fit)[0]
     assert "it does not fit. The cheapest change that makes it fit: " + words in first
-    written = as_json(tight)["fit"]
+    written = as_json(tight, "wide")["fit"]
     assert written["fits"] is False
     assert written["changes"][0]["words"] == words
     assert written["changes"][0]["memory_bytes"] <= written["device_bytes"]

@@ -14,6 +14,7 @@ pytest.importorskip("pydantic")
 
 import typer
 from rich.console import Console
+from run_kinds import KIND, SETUP
 
 from slipstream.cli import app
 from slipstream.cli.run_hosts import HostArguments, choose_hosts
@@ -70,7 +71,7 @@ def _plan(machine: HostType, step: float, **more: Any) -> Plan:
         "seconds_per_epoch": None, "seconds": None, "dollars": None,
         "efficiency": Interval(0.934, 0.81, 0.99), "mfu": Interval(0.41, 0.36, 0.45),
         "memory": Interval(30 << 30, 27 << 30, 33 << 30),
-        "limit": "memory bandwidth",
+        "limit": "memory bandwidth", "kind": KIND, "setup": SETUP,
     }  # fmt: skip
     return Plan(machine=machine, step=STEP, seconds_per_step=_around(step), **{**given, **more})
 
@@ -186,7 +187,7 @@ def test_losers_are_grouped_with_the_nearest_first() -> None:
 
 def test_json_has_everything() -> None:
     plan = _plan(_rented("A100-40GB"), 0.123, strategy=HYBRID, hosts=8)
-    content = json.loads(json.dumps(as_json(Result((plan,), (Loss("a", "b"),)))))
+    content = json.loads(json.dumps(as_json(Result((plan,), (Loss("a", "b"),)), "gpt2")))
     (found,) = content["plans"]
     assert found["machine"] == "aws p4d.24xlarge"
     assert found["network"]["name"] == "400 Gbit/s"
@@ -201,7 +202,7 @@ def test_json_has_everything() -> None:
     assert found["efficiency"] == {"value": 0.934, "low": 0.81, "high": 0.99}
     assert found["limit"] == "memory bandwidth"
     assert content["losses"] == [{"what": "a", "why": "b", "change": ""}]
-    own = as_json(Result((_plan(_own(), 0.1),), ()))["plans"][0]
+    own = as_json(Result((_plan(_own(), 0.1),), ()), "gpt2")["plans"][0]
     assert own["network"] is None
     assert own["offer"] is None
 

@@ -16,6 +16,8 @@ pytest.importorskip("pydantic")
 pytest.importorskip("altair")
 pytest.importorskip("vl_convert")
 
+from run_kinds import KIND, SETUP
+
 from slipstream.forecast.hardware import load
 from slipstream.forecast.memory import PeakMemory
 from slipstream.forecast.report import (
@@ -66,6 +68,7 @@ def _plan(machine: HostType, hosts: int, seconds: float, efficiency: float, **mo
         "seconds_per_epoch": None, "seconds": None, "dollars": None,
     }  # fmt: skip
     return Plan(
+        kind=KIND, setup=SETUP,
         machine=machine, hosts=hosts, peak=PEAK, limit="network",
         memory=Interval(PEAK.reserved, 0.9 * PEAK.reserved, 1.1 * PEAK.reserved),
         efficiency=Interval(efficiency, 0.8 * efficiency, min(1.0, 1.1 * efficiency)),

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from slipstream.cli.cluster.dry_run import DryRunOption, show_dry_run
+from slipstream.cli.cluster.plan import chosen_plan, plan_entry, show_plan
 from slipstream.cli.groups import CommandLine
+from slipstream.cli.run_on import ChooseOption, PlanOption
 from slipstream.errors import UsageError
 
 if TYPE_CHECKING:
-    from slipstream.cluster.spec import JobSpec
+    from slipstream.cluster.spec import ForecastPlan, JobSpec
 
 EXAMPLES = """\b
 [bold]Examples[/bold]
@@ -45,6 +47,7 @@ class RunChoices:
         dry_run: Whether it is only printed what the engine would be given.
         as_json: Whether events are printed as JSON.
         names_hosts: Whether hosts are named with -H or --hostfile.
+        plan: Plan in place of the job's own, or None.
     """
 
     on: str | None
@@ -55,12 +58,14 @@ class RunChoices:
     dry_run: bool
     as_json: bool
     names_hosts: bool
+    plan: ForecastPlan | None
 
     @property
     def overrides(self) -> list[str]:
-        """Fields of the job with other values, engine and name included."""
+        """Fields of the job with other values; engine, name and plan are included."""
         chosen = [f"on={self.on}"] if self.on else []
         chosen += [f"name={self.name}"] if self.name else []
+        chosen += ['plan=""'] if self.plan else []
         return [*self.assignments, *chosen]
 
 
@@ -93,6 +98,8 @@ def _make_app(path: Path, before: RunChoices) -> typer.Typer:
                 help="Value of a field of the job, such as hosts=2:4; may be repeated.",
             ),
         ] = None,
+        plan: PlanOption = None,
+        choose: ChooseOption = None,
         detach: Annotated[
             bool, typer.Option("--detach", help="Return when the job has started.")
         ] = False,
@@ -114,6 +121,7 @@ def _make_app(path: Path, before: RunChoices) -> typer.Typer:
             dry_run=dry_run or before.dry_run,
             as_json=as_json or before.as_json,
             names_hosts=before.names_hosts,
+            plan=chosen_plan(plan, choose) or before.plan,
         )
         from slipstream.cluster.spec import read_job
 
@@ -134,6 +142,10 @@ def run_spec(spec: JobSpec, base: Path, choices: RunChoices) -> int:
     Raises:
         UsageError: hosts are named for an engine that finds its hosts itself.
     """
+    from slipstream.cluster.spec import fill_job, read_plan_file
+
+    plan = choices.plan or (read_plan_file(base / spec.plan) if spec.plan else None)
+    spec = spec if plan is None else fill_job(spec, plan)
     if choices.names_hosts and spec.on != "ssh":
         raise UsageError(
             f"hosts are named with -H or --hostfile, and the engine is {spec.on}; say --on ssh, or"
@@ -148,8 +160,12 @@ def run_spec(spec: JobSpec, base: Path, choices: RunChoices) -> int:
     from slipstream.settings import home_folder
 
     view = JsonView() if choices.as_json else TerminalView()
+    if plan is not None and choices.as_json:
+        view.entry(plan_entry(spec, plan))
+    elif plan is not None:
+        show_plan(spec, plan)
     confirm = None if choices.yes else confirm_cost
-    controller = RunSession(home_folder()).submit(spec, base, view, confirm)
+    controller = RunSession(home_folder()).submit(spec, base, view, confirm, plan)
     controller.start()
     if choices.detach:
         view.note(f"the run goes on; follow it: slipstream cluster attach {spec.name}")

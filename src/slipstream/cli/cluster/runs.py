@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from slipstream.cli.cluster.examples import examples
+from slipstream.cli.cluster.outcome_lines import outcome_lines
 from slipstream.cli.cluster.view import JsonView, TerminalView
 from slipstream.cli.options import AsJson
 from slipstream.cli.output import emit, remark
@@ -167,6 +168,7 @@ def replay(
 
     from slipstream.cli.cluster.cost import confirm_cost
     from slipstream.cluster.control.code_state import changes_since
+    from slipstream.cluster.control.written_back import recorded_plan
     from slipstream.cluster.spec import check_job
 
     session = open_session()
@@ -176,7 +178,9 @@ def replay(
         remark(change)
     view = JsonView() if as_json else TerminalView()
     confirm = None if yes else confirm_cost
-    controller = session.submit(spec, Path(str(run.facts["base"])), view, confirm)
+    controller = session.submit(
+        spec, Path(str(run.facts["base"])), view, confirm, recorded_plan(run.facts)
+    )
     controller.start()
     raise typer.Exit(controller.follow())
 
@@ -229,6 +233,7 @@ def _status(run: RunRecord, stages: list[Mapping[str, Any]]) -> list[Any]:
         moment = datetime.fromtimestamp(run.deadline_at)
         lines.append(f"deadline: {moment:%Y-%m-%d %H:%M:%S}")
     lines.append(f"command: {' '.join(run.spec['command'])}")
+    lines += outcome_lines(run.facts)
     return ["\n".join(lines), *([_stages_table(stages)] if stages else [])]
 
 

@@ -191,6 +191,14 @@ InputRate = Annotated[
         help="Samples/s that a host can read and decode.",
     ),
 ]
+NoObservations = Annotated[
+    bool,
+    typer.Option(
+        "--no-observations",
+        rich_help_panel=TRAINING,
+        help="Do not correct the forecast by earlier runs of `slipstream run --plan`.",
+    ),
+]
 SearchTime = Annotated[
     str,
     typer.Option(

@@ -26,6 +26,7 @@ from slipstream.cli.forecast.options import (
     MaxHosts,
     Model,
     Network,
+    NoObservations,
     Optimizer,
     OptimizerChoice,
     Own,
@@ -48,6 +49,7 @@ from slipstream.cli.forecast.options import (
 from slipstream.cli.forecast.progress import searching
 from slipstream.cli.options import AsJson, HtmlFile, split_list
 from slipstream.cli.output import emit, write_file
+from slipstream.settings import home_folder, observations_file
 from slipstream.units import parse_duration
 
 if TYPE_CHECKING:
@@ -111,6 +113,7 @@ def plan(
     codec: Codec = CodecChoice.NONE,
     local_steps: LocalSteps = 1,
     input_rate: InputRate = None,
+    no_observations: NoObservations = False,
     search_time: SearchTime = "40s",
     top: Top = 10,
     as_json: AsJson = False,
@@ -147,6 +150,7 @@ def plan(
         local_steps=local_steps,
         alone=None if alone is None else parse_alone(alone),
         input_rate=input_rate,
+        observations=None if no_observations else str(observations_file(home_folder())),
         search_seconds=parse_duration(search_time, "search time"),
     )
     with searching() as display:
@@ -174,7 +178,7 @@ def _emit(
     steps = "" if result.steps is None else f", {result.steps:,.0f} steps"
     title = f"{asked['model']}, {options.batch} samples a step, {_caption(options)}{steps}"
     emit(
-        {"asked": asked, **result_as_json(result)},
+        {"asked": asked, **result_as_json(result, asked["model"])},
         _parts(result, title, top),
         as_json=as_json,
         output=output,
@@ -202,13 +206,14 @@ def _parts(result: Result, title: str, top: int) -> list[RenderableType]:
     from rich.text import Text
 
     from slipstream.forecast.report.advice import advice
-    from slipstream.forecast.report.terminal import launch_command, losers, table
+    from slipstream.forecast.report.terminal import corrections, launch_command, losers, table
 
     parts: list[RenderableType] = [Text(title, style="bold")]
     if result.plans:
         # The command is not broken into lines, so that it can be copied.
         command = Text(f"{launch_command(result.plans[0])}\n", no_wrap=True, overflow="ignore")
-        parts += [table(result, top), Text("the first plan starts with", style="bold"), command]
+        parts += [*corrections(result.plans[:top]), table(result, top)]
+        parts += [Text("the first plan starts with", style="bold"), command]
     else:
         parts.append("no allowed plan fits:")
     if result.fit is not None:

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from slipstream.cluster.control.plan import RunPlan, forget_keys
 from slipstream.cluster.control.seen import SeenJournal
 from slipstream.cluster.control.stages import RunStages
+from slipstream.cluster.control.written_back import write_back
 from slipstream.cluster.engines.protocol import RunEngine
 from slipstream.cluster.head.journal import parse_journal
 from slipstream.cluster.records import RunLog
@@ -260,6 +261,9 @@ class Controller:
         self._set_state("releasing")
         self._engine.release(plan)
         forget_keys(plan)
+        compared = write_back(self._log, plan, parse_journal(self._seen.text), result["state"])
+        if compared:
+            self._stages.note(compared)
         self._set_state(result["state"], str(result.get("text", "")), int(result["exit_code"]))
         return int(result["exit_code"])
 

@@ -13,9 +13,10 @@ from slipstream.cluster.control.controller import Controller, RunView
 from slipstream.cluster.control.estimate import Estimate, capped
 from slipstream.cluster.control.own_address import own_network
 from slipstream.cluster.control.plan import make_plan
+from slipstream.cluster.control.written_back import PLAN_FACT
 from slipstream.cluster.engines.choice import make_engine
 from slipstream.cluster.records import RunLog, RunRecord, Store
-from slipstream.cluster.spec import JobSpec, check_job
+from slipstream.cluster.spec import ForecastPlan, JobSpec, check_job, fill_job, read_plan_file
 from slipstream.errors import SlipstreamError, UsageError
 
 # Machines of a cloud get a deadline even if the job has none.
@@ -41,7 +42,12 @@ class RunSession:
         self.log = RunLog(self.store)
 
     def submit(
-        self, spec: JobSpec, base: Path, view: RunView, confirm: Confirm | None = None
+        self,
+        spec: JobSpec,
+        base: Path,
+        view: RunView,
+        confirm: Confirm | None = None,
+        plan: ForecastPlan | None = None,
     ) -> Controller:
         """Return the controller of a new run, or of the run of this name that goes on.
 
@@ -51,11 +57,15 @@ class RunSession:
             view: View that shows the run.
             confirm: Function that is asked before a run that costs something (default None: it is
                 not asked).
+            plan: Plan of a forecast that fills the job (default None: that of the job, if any).
 
         Raises:
-            UsageError: the run of this name goes on with another description, or the cost was not
-                confirmed.
+            UsageError: the plan cannot be used, the run of this name goes on with another
+                description, or the cost was not confirmed.
         """
+        if plan is None and spec.plan:
+            plan = read_plan_file(base / spec.plan)
+        spec = spec if plan is None else fill_job(spec, plan)
         fields = spec.model_dump(mode="json")
         record = self.log.going_on(spec.name, engine=spec.on, spec=fields)
         if record is not None:
@@ -66,6 +76,8 @@ class RunSession:
             "base": str(base),
             "code": code_state((base / spec.code.folder).resolve()),
         }
+        if plan is not None:
+            facts[PLAN_FACT] = plan.model_dump(mode="json")
         if spec.on in ("aws", "aliyun"):
             estimate = self._estimate(spec, confirm)
             deadline = estimate.hours * 3600.0

@@ -76,10 +76,13 @@ class RunLog:
 
     Args:
         store: Database that has the runs.
+
+    Attributes:
+        store: Database that has the runs.
     """
 
     def __init__(self, store: Store) -> None:
-        self._store = store
+        self.store = self._store = store
 
     def going_on(self, name: str, *, engine: str, spec: Mapping[str, Any]) -> RunRecord | None:
         """Return the run of a name that has not ended, or None.

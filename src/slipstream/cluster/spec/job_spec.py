@@ -61,6 +61,10 @@ class JobSpec(SpecModel):
     """Number of hosts, such as 4, or 2:4 for at least 2 and at most 4."""
     processes: Annotated[int | Literal["gpu"], BeforeValidator(_processes)] = "gpu"
     """Number of ranks on each host; `gpu` stands for one for each GPU, or one."""
+    plan: str = ""
+    """File of `slipstream forecast --json`, relative to the job file. Its first plan fills hosts,
+    processes, resources, env, deadline, cost_cap, and for machines of a cloud also `on` and
+    `cloud`, where the job does not set them."""
     roles: dict[str, Role] = Field(default_factory=dict)
     """Roles of the ranks in their order, such as `ps: {count: 1}` and `worker: {count: 3}`; their
     counts add up to the ranks of all hosts. Ranks get TF_CONFIG, and with a role `scheduler` also

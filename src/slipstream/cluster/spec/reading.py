@@ -11,6 +11,7 @@ import yaml
 from pydantic import ValidationError
 
 from slipstream.cluster.spec.job_spec import JobSpec
+from slipstream.cluster.spec.plan import CLOUDS, ForecastPlan, plan_fields, read_plan_file
 from slipstream.errors import UsageError
 
 _INTEGER = "tag:yaml.org,2002:int"
@@ -53,7 +54,7 @@ def read_job(path: Path, overrides: Sequence[str] = ()) -> JobSpec:
 
     Raises:
         UsageError: the file cannot be read, or has a field or a value that is not allowed; the
-            message names each of them.
+            message names each of them. Or its plan cannot be used.
     """
     try:
         fields = _load(path.read_text(encoding="utf-8"))
@@ -65,7 +66,8 @@ def read_job(path: Path, overrides: Sequence[str] = ()) -> JobSpec:
         raise UsageError(f"the job file {path} has no fields; allowed: lines such as name: train")
     fields = cast("dict[str, Any]", fields)
     fields.setdefault("name", name_of(path.stem))
-    return check_job(fields, str(path), overrides)
+    job = check_job(fields, str(path), overrides)
+    return fill_job(job, read_plan_file(path.parent / job.plan)) if job.plan else job
 
 
 def check_job(fields: Mapping[str, Any], source: str, overrides: Sequence[str] = ()) -> JobSpec:
@@ -87,6 +89,53 @@ def check_job(fields: Mapping[str, Any], source: str, overrides: Sequence[str] =
     except ValidationError as error:
         problems = "; ".join(_problem(detail) for detail in error.errors())
         raise UsageError(f"{source}: {problems}") from error
+
+
+def fill_job(job: JobSpec, plan: ForecastPlan) -> JobSpec:
+    """Return a job whose fields are filled from a plan, where the job does not set them.
+
+    Args:
+        job: Description of the job.
+        plan: Plan of a forecast.
+
+    Raises:
+        UsageError: the job has to say where the hosts of the plan are.
+    """
+    chosen = job.model_dump(exclude_unset=True)
+    if "on" not in chosen:
+        chosen["on"] = _engine_for(job, plan)
+    return check_job(_over(plan_fields(plan, chosen["on"]), chosen), "the job with its plan")
+
+
+def _engine_for(job: JobSpec, plan: ForecastPlan) -> str:
+    if job.ssh.hosts:
+        return "ssh"
+    if plan.cloud in CLOUDS:
+        return plan.cloud
+    if plan.cloud:
+        raise UsageError(
+            f"the plan is for {plan.hardware}, and Slipstream creates machines on"
+            f" {' and '.join(CLOUDS)} only; name hosts that you have made there (-H a,b, or on"
+            " and ssh.hosts in the job), or forecast with --clouds aws"
+        )
+    hosts = job.hosts.max if "hosts" in job.model_fields_set else plan.hosts
+    if hosts > 1:
+        raise UsageError(
+            f"the plan has {plan.hosts} hosts of your own; name them (-H a,b, or on and ssh.hosts"
+            " in the job), or choose an engine that finds hosts, such as --on slurm"
+        )
+    return "local"
+
+
+def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Return fields of which those of `above` prevail; tables are joined."""
+    joined = dict(below)
+    for name, value in above.items():
+        inner = joined.get(name)
+        if isinstance(inner, Mapping) and isinstance(value, Mapping):
+            value = _over(cast("Mapping[str, Any]", inner), cast("Mapping[str, Any]", value))
+        joined[name] = value
+    return joined
 
 
 def name_of(text: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from slipstream.forecast.report.job_plan import VERSION, job_plan
 from slipstream.forecast.report.terminal import launch_command, strategy_words
 from slipstream.forecast.search.plan import Interval, MemoryFit, Plan
 from slipstream.forecast.search.search import Result
@@ -13,17 +14,21 @@ from slipstream.forecast.work.strategy import Strategy
 from slipstream.units import GIB
 
 
-def as_json(result: Result) -> dict[str, Any]:
+def as_json(result: Result, model: str) -> dict[str, Any]:
     """Return a forecast as dicts and lists that `json.dumps` accepts.
 
     The result omits the timeline of each plan's step: the tasks of each resource with their times.
 
     Args:
         result: Ranked plans and rejected hosts, from a search.
+        model: Name of the model.
     """
     return {
+        "version": VERSION,
         "steps": result.steps,
-        "plans": [_plan(plan) for plan in result.plans],
+        "plans": [
+            {**_plan(plan), "job": job_plan(plan, model, result.steps)} for plan in result.plans
+        ],
         "losses": [asdict(loss) for loss in result.losses],
         "fit": None if result.fit is None else _fit(result.fit),
     }

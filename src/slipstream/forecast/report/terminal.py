@@ -55,6 +55,23 @@ def table(result: Result, most: int = 10) -> Table:
     return plan_table
 
 
+def corrections(plans: Sequence[Plan]) -> list[Text]:
+    """Return a line for each correction of plans by earlier runs.
+
+    Args:
+        plans: Plans that are shown.
+    """
+    found = {plan.machine.cluster.device.name: plan.correction for plan in plans[::-1]}
+    return [
+        Text(
+            f"corrected by {earlier.observations} earlier run{'s' * (earlier.observations > 1)} on"
+            f" {device}: seconds x {earlier.factor:.2f} (--no-observations: without)"
+        )
+        for device, earlier in reversed(found.items())
+        if earlier.observations
+    ]
+
+
 def losers(result: Result, most: int = 10) -> Group:
     """Return the reasons why rejected plans are not in the table; nearly accepted plans come first.
 

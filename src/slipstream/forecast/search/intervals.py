@@ -20,6 +20,7 @@ import tomli
 from pydantic import TypeAdapter, ValidationError
 
 from slipstream.errors import ConfigError, reason_of
+from slipstream.forecast.observed.correction import PriorWidths, width_of
 from slipstream.forecast.search.plan import Interval
 from slipstream.forecast.work.workload import OperatorKind, Workload
 
@@ -86,6 +87,16 @@ class Intervals:
         low = self.low.get(group, self.low[""])
         high = self.high.get(group, self.high[""])
         return Interval(value, value * low, value * high)
+
+    def widths(self, group: str = "") -> PriorWidths:
+        """Return how far forecasts of a group of models are off, as a prior for corrections.
+
+        Args:
+            group: Group of the model, from `group_of` (default "": the default group).
+        """
+        low, high = self.low.get(group, self.low[""]), self.high.get(group, self.high[""])
+        setup = width_of(self.efficiency.low, self.efficiency.high)
+        return PriorWidths(width_of(low, high), setup)
 
 
 def group_of(workload: Workload) -> str:

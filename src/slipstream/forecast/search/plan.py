@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from slipstream.forecast.memory import PeakMemory
+from slipstream.forecast.observed.correction import Correction
+from slipstream.forecast.observed.kind import RunKind, RunSetup
 from slipstream.forecast.search.machines import HostType
 from slipstream.forecast.simulate.step import SimulatedStep
 from slipstream.forecast.work.strategy import Strategy
@@ -80,6 +82,9 @@ class Plan:
         mfu: Model FLOPs utilisation, 0 to 1.
         limit: Factor that limits the step: "compute", "memory bandwidth", "network", "pipeline
             bubble", "host" or "input".
+        kind: Kind of the training, for the comparison with other runs.
+        setup: Setup of the training, likewise.
+        correction: Correction by earlier runs, which the durations have; `step` is not corrected.
         others: Rejected strategies on the same hosts: the best strategy of each combination of
             parallelism and memory-saving methods. The combination of `strategy` is left out.
     """
@@ -97,6 +102,9 @@ class Plan:
     efficiency: Interval
     mfu: Interval
     limit: str
+    kind: RunKind
+    setup: RunSetup
+    correction: Correction = field(default_factory=Correction)
     others: tuple[Other, ...] = ()
 
     @property

@@ -7,6 +7,9 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from slipstream.errors import UsageError
+from slipstream.forecast.observed.correction import Correction, correction
+from slipstream.forecast.observed.file import RunObservation
+from slipstream.forecast.observed.kind import kind_of, setup_of
 from slipstream.forecast.options import ForecastOptions
 from slipstream.forecast.search.candidates import Allowed, powers
 from slipstream.forecast.search.intervals import Intervals, group_of
@@ -39,6 +42,7 @@ class SearchRequest:
         steps: Number of steps of the whole training; None if unknown.
         master_copies: Precisions in which parameters are stored in 16 bits, with master copies in
             fp32 for the optimizer.
+        observations: Observations of earlier runs, which correct the durations.
     """
 
     options: ForecastOptions
@@ -47,6 +51,7 @@ class SearchRequest:
     steps_per_epoch: int | None = None
     steps: float | None = None
     master_copies: frozenset[Precision] = frozenset()
+    observations: Sequence[RunObservation] = ()
 
     @property
     def optimizer(self) -> Optimizer:
@@ -125,7 +130,9 @@ def search(
         )
         answer = finder.best(machine, hosts)
         outcomes[index] = (
-            answer if isinstance(answer, Infeasible) else _plan(request, intervals, answer)
+            answer
+            if isinstance(answer, Infeasible)
+            else _plan(request, parameters, intervals, answer)
         )
         best = _better(request, best, outcomes[index], better)
     tried = [(*sizes[index], outcomes[index]) for index in range(len(sizes)) if index in outcomes]
@@ -265,7 +272,9 @@ def _misses(plan: Plan, request: SearchRequest) -> str:
     return ""
 
 
-def _plan(request: SearchRequest, intervals: Intervals, best: BestStrategy) -> Plan:
+def _plan(
+    request: SearchRequest, parameters: Parameters, intervals: Intervals, best: BestStrategy
+) -> Plan:
     machine, hosts, step = best.machine, best.hosts, best.step
     model = request.model(machine.precision)
     devices = best.strategy.ranks
@@ -277,6 +286,11 @@ def _plan(request: SearchRequest, intervals: Intervals, best: BestStrategy) -> P
         # One device was measured, so only the efficiency is uncertain.
         alone = step.seconds * share
         per_step = Interval(step.seconds, alone / efficiency.high, alone / efficiency.low)
+    kind = kind_of(model.traced[0], machine, request.options, parameters)
+    setup = setup_of(machine, hosts, request.options.batch)
+    widths = intervals.widths(group_of(model.traced[0]))
+    earlier = correction(request.observations, kind, setup, widths)
+    per_step = _corrected(per_step, earlier)
     total = _times(per_step, request.steps)
     price = machine.dollars_per_hour
     dollars = _times(total, None if price is None else price * hosts / _HOUR)
@@ -285,8 +299,14 @@ def _plan(request: SearchRequest, intervals: Intervals, best: BestStrategy) -> P
         seconds_per_step=per_step, seconds_per_epoch=_times(per_step, request.steps_per_epoch),
         seconds=total, dollars=dollars, memory=intervals.memory.around(best.peak.reserved),
         efficiency=efficiency, mfu=_mfu(request, best, per_step),
-        limit=limit_of(step), others=best.others,
+        limit=limit_of(step), kind=kind, setup=setup, correction=earlier, others=best.others,
     )  # fmt: skip
+
+
+def _corrected(interval: Interval, by: Correction) -> Interval:
+    value = interval.value
+    low, high = by.seconds(value, interval.low), by.seconds(value, interval.high)
+    return Interval(by.seconds(value, value), low, high)
 
 
 def _mfu(request: SearchRequest, best: BestStrategy, seconds: Interval) -> Interval:

@@ -26,26 +26,13 @@ import numpy.typing as npt
 
 from slipstream.forecast.simulate.parameters import USUAL, Parameters
 from slipstream.forecast.validate.case import PublishedCase
+from slipstream.forecast.validate.gauss_newton import RESIDUAL, SURER, Vector, fit_near_guess
 from slipstream.forecast.validate.predict import CasePredictor
 from slipstream.forecast.validate.scaling import Singles
 from slipstream.forecast.validate.space import FitKnob, Space
 
-Vector = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.bool_]
 
-# The errors below are means over 411 rows, at most 60 per source; each row is forecast with a fit
-# that leaves its source out. These fits were linearised around the shipped parameters. With the
-# constants below, the error is 14.1 %.
-#
-# Standard deviation of residuals. With 0.05 and 0.2 the error is 14.5 and 14.2 %.
-_RESIDUAL = 0.1
-# Weight of rows for which the rate on one device is published too. With 1 and 4 the error is
-# 14.1 %; the weight of 2 reduces the mean error of scaling efficiency from 7.6 to 7.5 percentage
-# points (docs/forecast.md).
-_SURER = 2.0
-# Number of standard deviations beyond which a residual is an outlier. With 1.5 and 6 the error is
-# 13.8 and 14.4 %, and if no residual is an outlier 14.5 %.
-_OUTLIER = 3.0
 # Change of a parameter's logarithm by which a slope (a finite difference) is computed.
 _STEP = 1e-3
 
@@ -80,7 +67,7 @@ class Fit:
         self._weights = np.array([counts[case.source] ** -0.5 for case in cases])
         self._weights /= self._weights.mean()
         has_rate = np.array([self._singles.seconds(case) is not None for case in cases])
-        self._weights[has_rate] *= _SURER
+        self._weights[has_rate] *= SURER
         self._widths = np.array([knob.width for knob in self.space.knobs])
         self._slopes: Vector | None = None
 
@@ -112,31 +99,14 @@ class Fit:
     def _solve(self, point: Vector, rows: Rows, steps: int) -> Vector:
         """Run damped Gauss-Newton with the stored slopes; large residuals have smaller weights."""
         assert self._slopes is not None
-        slopes, prior = self._slopes[rows], np.diag(self._widths**-2.0)
-        errors = self._errors(point, rows)
-        for _ in range(steps):
-            weights = 1 / (1 + (errors / _OUTLIER) ** 2)
-            normal = slopes.T @ (weights[:, None] * slopes) + prior
-            change = np.linalg.solve(normal, slopes.T @ (weights * errors) + prior @ point)
-            before = self._loss(point, errors)
-            for damping in (1.0, 0.5, 0.25):
-                there = point - damping * change
-                errors_there = self._errors(there, rows)
-                if self._loss(there, errors_there) < before:
-                    point, errors = there, errors_there
-                    break
-            else:
-                break
-        return point
-
-    def _loss(self, point: Vector, errors: Vector) -> float:
-        soft = _OUTLIER**2 * np.log1p((errors / _OUTLIER) ** 2)
-        return float(soft.sum() + np.square(point / self._widths).sum())
+        return fit_near_guess(
+            point, lambda there: self._errors(there, rows), self._slopes[rows], self._widths, steps
+        )
 
     def _errors(self, point: Vector, rows: Rows) -> Vector:
         parameters = self.space.parameters(point.tolist())
         errors = [self._error(case, parameters) for case in _chosen(self._cases, rows)]
-        return np.array(errors) / _RESIDUAL * self._weights[rows]
+        return np.array(errors) / RESIDUAL * self._weights[rows]
 
     def _error(self, case: PublishedCase, parameters: Parameters) -> float:
         paced = self._singles.step(case, self._predictor, parameters)
