@@ -121,7 +121,7 @@ def _engine_for(job: JobSpec, plan: ForecastPlan) -> str:
     hosts = job.hosts.max if "hosts" in job.model_fields_set else plan.hosts
     if hosts > 1:
         raise UsageError(
-            f"the plan has {plan.hosts} hosts of your own; name them (-H a,b, or on and ssh.hosts"
+            f"the job has {hosts} hosts of your own; name them (-H a,b, or on and ssh.hosts"
             " in the job), or choose an engine that finds hosts, such as --on slurm"
         )
     return "local"
