@@ -11,8 +11,8 @@ The cost is the same for all: machines cost MACHINE an hour from the request for
 release, and each job costs WAITING an hour from its submission to its end.
 
 - ours: `slipstream.cluster.queue.autoscaling.sizes` knows neither lengths nor speeds. A machine
-  boots for three minutes, a change of a job's machines stops it for half a minute, and its speed is known
-  after five minutes, up to 5 % too high or too low.
+  boots for three minutes, a change of a job's machines stops it for half a minute, and its speed is
+  known after five minutes, up to 5 % too high or too low.
 - fifo: a fixed number of machines, the one that would have been the cheapest for these jobs; jobs
   start in their order with as many machines as they can use. After the last arrival, machines
   without a job cost nothing.

@@ -122,7 +122,7 @@ def test_a_job_keeps_all_that_it_asked_for(home):
         "accelerators": {"fpga": 1},
         "min_hosts": 2,
         "max_hosts": 8,
-        "is_local": True,
+        "on": "local",
     }
     assert (job["name"], job["priority"], job["preemptible"]) == ("night", 2, True)
     assert job["expected_seconds"] == 7200.0

@@ -89,6 +89,7 @@ def request_of(spec: JobSpec) -> ResourceRequest:
         accelerators=wanted.accelerators,
         min_hosts=spec.hosts.min,
         max_hosts=spec.hosts.max,
+        on="ssh" if spec.hosts.max > 1 else "",
     )
 
 

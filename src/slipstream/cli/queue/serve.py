@@ -28,15 +28,21 @@ def serve() -> None:
     """Start jobs when their resources are free, until a signal ends the daemon."""
     from slipstream.cluster.queue import MachinePool, QueueDaemon
     from slipstream.cluster.queue.autoscaling.autoscale import scaling
+    from slipstream.cluster.queue.autoscaling.scaled_group import read_scaled_group
     from slipstream.cluster.queue.runs.runner import every_runner
     from slipstream.cluster.queue.this_host import this_host
 
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
+    logging.basicConfig(format="%(asctime)s %(message)s", datefmt="%Y-%m-%d %H:%M:%S")
+    logging.getLogger("slipstream").setLevel(logging.INFO)
     with ending_on_signals(), opened_queue() as store:
         pool = MachinePool(store)
-        if not pool.machines():
+        with store.transaction() as session:
+            scaled = read_scaled_group(session)
+        if scaled is None and not pool.machines():
             pool.set_machine(this_host())
         names = ", ".join(machine.name for machine in pool.machines())
-        remark(f"serving the queue in {store.home} on {names}")
+        more = f"up to {scaled.max_machines} machines of {scaled.group}" if scaled else ""
+        on = " and ".join(filter(None, (names, more)))
+        remark(f"serving the queue in {store.home} on {on}")
         with scaling(store.home):
             QueueDaemon(store, every_runner(store.home)).serve(lambda: False)

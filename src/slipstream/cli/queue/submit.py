@@ -164,9 +164,10 @@ def submit(
     with opened_queue() as store:
         spec = _spec(store, program, request, overrides or [])
         if spec is None:
-            request = replace(request, is_local=True)
-        elif is_job_file(program):
-            request, grace_seconds = request_of(spec), spec.grace
+            request = replace(request, on="local")
+        else:
+            request = request_of(spec)
+            grace_seconds = spec.grace if is_job_file(program) else grace_seconds
         submission = JobSubmission(
             command=_command(program) if spec is None else spec.command,
             cwd=str(Path(program[0]).absolute().parent if is_job_file(program) else Path.cwd()),

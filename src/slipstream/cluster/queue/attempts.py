@@ -157,6 +157,12 @@ class Attempts:
             job.ended_at, job.exit_code = now, status.exit_code
             note(session, job.number, now, "end", f"{state}: {message}" if message else state)
 
+    def outcome(self, number: int) -> str:
+        """Return what became of a job in words, such as "failed: exit code 1"."""
+        with self._store.transaction() as session:
+            job = session.get_one(JobRow, number)
+            return f"{job.state}: {job.message}" if job.message else job.state
+
     def _add_usage(self, session: Session, user: str, attempt: AttemptRow, now: float) -> None:
         used = attempt.gpu_units * max(0.0, now - attempt.decided_at)
         row = session.get(UsageRow, user)

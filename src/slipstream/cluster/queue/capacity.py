@@ -34,7 +34,8 @@ class FreeHost:
 
     def share_for(self, request: ResourceRequest) -> HostShare | None:
         """Return the resources for one host of a job, or None if they are not free."""
-        if request.is_local and self.machine.login:
+        kind = "ssh" if self.machine.login else "local"
+        if request.on not in ("", kind):
             return None
         short = request.cpus > self.cpus or request.memory_mib > self.memory_mib
         counts = request.accelerators.items()

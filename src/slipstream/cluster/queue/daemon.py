@@ -99,7 +99,7 @@ class QueueDaemon:
             _log.info("job %d runs", attempt.job)
         if status.state == "ended":
             self._attempts.ended(attempt.token, status, self._clock())
-            _log.info("job %d ended with %s", attempt.job, status.exit_code)
+            _log.info("job %d: %s", attempt.job, self._attempts.outcome(attempt.job))
 
     def _carry_out(self, attempt: Attempt) -> None:
         """Start or stop a job, again if a killed daemon has done it already."""

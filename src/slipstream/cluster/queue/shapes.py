@@ -68,7 +68,8 @@ class ResourceRequest:
         accelerators: Numbers of other devices on each host by name (default none).
         min_hosts: Smallest number of hosts with which the job starts (default 1).
         max_hosts: Largest number of hosts that it can use (default 1).
-        is_local: Whether it runs on the daemon's own host only (default False).
+        on: Kind of its machines: "local" for the daemon's own host, "ssh" for hosts behind ssh,
+            or "" (the default) for both.
     """
 
     gpus: int = 0
@@ -79,13 +80,13 @@ class ResourceRequest:
     accelerators: Mapping[str, int] = field(default_factory=dict[str, int])
     min_hosts: int = 1
     max_hosts: int = 1
-    is_local: bool = False
+    on: str = ""
 
     @property
     def key(self) -> tuple[object, ...]:
         """A value that is equal for equal requests, for sets and dictionaries."""
         numbers = (self.gpus, self.gpu_memory_mib, self.cpus, self.memory_mib)
-        hosts = (self.min_hosts, self.max_hosts, self.is_local)
+        hosts = (self.min_hosts, self.max_hosts, self.on)
         return (self.gpu, *numbers, *hosts, *sorted(self.accelerators.items()))
 
 

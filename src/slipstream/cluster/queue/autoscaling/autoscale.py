@@ -20,7 +20,7 @@ from pathlib import Path
 from slipstream.cluster.control.api import LogView
 from slipstream.cluster.groups.group_record import GroupFolder
 from slipstream.cluster.groups.group_session import GroupSession
-from slipstream.cluster.groups.machine_group import MachineGroup
+from slipstream.cluster.groups.machine_group import BOOT_SECONDS, MachineGroup
 from slipstream.cluster.providers.protocol import ClusterMachine
 from slipstream.cluster.queue.autoscaling.resizing import write_sizes
 from slipstream.cluster.queue.autoscaling.scaled_group import (
@@ -34,11 +34,14 @@ from slipstream.cluster.queue.shapes import QueueMachine, QueuePolicy, counted
 from slipstream.cluster.queue.shim import poke
 from slipstream.cluster.queue.ssh_machine import ssh_machine
 from slipstream.cluster.queue.store import AttemptRow, QueueStore
-from slipstream.errors import SlipstreamError, UsageError
+from slipstream.errors import ConfigError, PeerError, SlipstreamError, UsageError
 
 _log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 5.0
+# Time after which the provider is asked for its machines, even if nothing is to be changed: some
+# may have ended, and the lease is renewed.
+LIST_SECONDS = 30.0
 # Pause after a refused change, such as one by a quota of the provider. Chosen by hand.
 PROBLEM_SECONDS = 60.0
 
@@ -57,6 +60,8 @@ class AutoScaler:
         self._pool = MachinePool(self._store)
         self._policy = policy or QueuePolicy()
         self._idle_since: dict[str, float] = {}
+        self._unusable_since: dict[str, float] = {}
+        self._listed_at = float("-inf")
 
     def look(self) -> None:
         """Decide once, and change what is needed; do nothing if no group is scaled.
@@ -72,17 +77,43 @@ class AutoScaler:
         if decision is None:
             return
         if decision.resizes:
-            poke(str(fifo_path(self._home)))
-        group = GroupSession(self._home).open(scaled.group)
-        machines = [machine for machine in group.machines() if machine.state != "ending"]
-        self._renew(group, scaled, machines)
-        self._agree(group, scaled, machines)
-        if len(machines) < decision.machines:
-            self._grow(scaled, machines, decision.machines)
-        else:
-            self._shrink(group, scaled, machines, decision.machines)
+            self._wake_daemon()
+        members = self._members(scaled)
+        due = self._idle_too_long(scaled, members)
+        surplus = len(members) - decision.machines
+        is_list_due = time.monotonic() - self._listed_at >= LIST_SECONDS
+        if is_list_due or surplus < 0 or (surplus > 0 and due):
+            self._change(scaled, decision.machines, due)
         if scaled.problem:
             change_scaled_group(self._store, scaled.group, problem="")
+
+    def _change(self, scaled: ScaledGroup, wanted: int, due: Sequence[str]) -> None:
+        """Bring the group closer to a number of machines.
+
+        Args:
+            scaled: Group, with its limits.
+            wanted: Number of machines that should be there.
+            due: Names of the machines that have been idle for long enough, in their order.
+        """
+        group = GroupSession(self._home).open(scaled.group)
+        machines = [machine for machine in group.machines() if machine.state != "ending"]
+        self._listed_at = time.monotonic()
+        self._renew(group, scaled, machines)
+        self._agree(group, scaled, machines)
+        if len(machines) < wanted:
+            self._grow(scaled, machines, wanted)
+        for name in due[: max(len(machines) - wanted, 0)]:
+            if self._remove(name):
+                group.end_machine(name)
+                _log.info("machine %s was idle and is given back", name)
+
+    def _idle_too_long(self, scaled: ScaledGroup, members: Sequence[QueueMachine]) -> list[str]:
+        """Return the machines that have been idle for long enough, the one made last first."""
+        now, busy = time.monotonic(), self._busy()
+        idle = [member.name for member in members if member.name not in busy]
+        self._idle_since = {name: self._idle_since.get(name, now) for name in idle}
+        due = [name for name in idle if now - self._idle_since[name] >= scaled.idle_seconds]
+        return sorted(due, key=_index, reverse=True)
 
     def tell_problem(self, problem: str) -> None:
         """Write down why a look failed, for those who ask."""
@@ -112,31 +143,44 @@ class AutoScaler:
         running = {machine.name for machine in machines if machine.state == "running"}
         known = {machine.name for machine in self._members(scaled)}
         for name in known - running:
-            self._remove(name)
+            if not self._remove(name):
+                self._pool.open_machine(name, is_open=False)
         for name in sorted(running - known):
-            host = group.host(name)
+            self._take_in(group, scaled, name)
+
+    def _take_in(self, group: MachineGroup, scaled: ScaledGroup, name: str) -> None:
+        """Add a machine to the queue; end one that lets nobody in for too long."""
+        host = group.host(name)
+        try:
             found = ssh_machine(host.login, host.options, name)
-            address = host.login.rpartition("@")
-            machine = replace(
-                found,
-                login=f"{address[0]}@{name}",
-                ssh_options=(f"HostName={address[2]}", *host.options),
-                group=scaled.group,
-            )
-            self._pool.set_machine(machine)
-            change_scaled_group(self._store, scaled.group, like=machine)
-            _log.info("machine %s is there", name)
-            poke(str(fifo_path(self._home)))
+        except (PeerError, ConfigError) as error:
+            _log.info("machine %s cannot be used yet: %s", name, error)
+            now = time.monotonic()
+            self._listed_at = float("-inf")
+            if now - self._unusable_since.setdefault(name, now) >= BOOT_SECONDS:
+                group.end_machine(name)
+            return
+        self._unusable_since.pop(name, None)
+        user, _, address = host.login.rpartition("@")
+        machine = replace(
+            found,
+            login=f"{user}@{name}",
+            ssh_options=(f"HostName={address}", *host.options),
+            group=scaled.group,
+        )
+        self._pool.set_machine(machine)
+        change_scaled_group(self._store, scaled.group, like=machine)
+        _log.info("machine %s is there", name)
+        self._wake_daemon()
 
     def _members(self, scaled: ScaledGroup) -> list[QueueMachine]:
         return [machine for machine in self._pool.machines() if machine.group == scaled.group]
 
     def _remove(self, name: str) -> bool:
-        """Take a machine out of the queue; close it and return False if a job holds it."""
+        """Take a machine out of the queue; return False if a job holds anything of it."""
         try:
             self._pool.remove_machine(name)
         except UsageError:
-            self._pool.open_machine(name, is_open=False)
             return False
         return True
 
@@ -144,10 +188,7 @@ class AutoScaler:
 
     def _grow(self, scaled: ScaledGroup, machines: Sequence[ClusterMachine], wanted: int) -> None:
         _log.info(
-            "%s of %s: %s are needed",
-            counted(len(machines), "machine"),
-            scaled.group,
-            wanted,
+            "%s of %s, and %d needed", counted(len(machines), "machine"), scaled.group, wanted
         )
         numbers = {_index(machine.name) for machine in machines}
         self._write_request(scaled.group, num_machines=names_up_to(numbers, wanted))
@@ -155,25 +196,8 @@ class AutoScaler:
         group.up(LogView())
         self._agree(group, scaled, group.machines())
 
-    def _shrink(
-        self,
-        group: MachineGroup,
-        scaled: ScaledGroup,
-        machines: Sequence[ClusterMachine],
-        wanted: int,
-    ) -> None:
-        """Release machines that have been idle for long enough, the one made last first."""
-        now = time.monotonic()
-        busy = self._busy()
-        names = {machine.name for machine in machines}
-        self._idle_since = {
-            name: self._idle_since.get(name, now) for name in names if name not in busy
-        }
-        surplus = len(machines) - wanted
-        for name in sorted(self._idle_since, key=_index, reverse=True)[: max(surplus, 0)]:
-            if now - self._idle_since[name] >= scaled.idle_seconds and self._remove(name):
-                group.end_machine(name)
-                _log.info("machine %s was idle and is given back", name)
+    def _wake_daemon(self) -> None:
+        poke(str(fifo_path(self._home)))
 
     def _busy(self) -> set[str]:
         with self._store.transaction() as session:

@@ -38,13 +38,18 @@ def machine_demand(state: QueueState, hosts: Mapping[int, int], scaled: ScaledGr
         if more > 0:
             allocations.append(free.place_more(job.request, job.allocation, more))
             free.take(allocations[-1])
+    num_unplaced = 0
     for job in in_order(state):
         allocation = _place(job, hosts.get(job.number, 0), free)
-        if allocation and not quotas.objection(job, allocation):
+        if allocation is None:
+            num_unplaced += 1
+        elif not quotas.objection(job, allocation):
             quotas.count(job, allocation)
             free.take(allocation)
             allocations.append(allocation)
     members = {machine.name for machine in machines if machine.group == scaled.group}
+    if scaled.like is None and num_unplaced:
+        return max(scaled.min_machines, 1)  # the first machine shows what the others will have
     used = {share.machine for allocation in allocations for share in allocation} & members
     return min(max(len(used), scaled.min_machines), scaled.max_machines)
 
@@ -58,7 +63,7 @@ def _place(job: QueueJob, num_hosts: int, free: FreeCapacity) -> Allocation | No
 
 
 def _imagined(state: QueueState, scaled: ScaledGroup) -> list[QueueMachine]:
-    """Return machines that may be created; if none was seen yet, one that holds anything."""
+    """Return machines that may be created; none before the first one was seen."""
     members = [machine for machine in state.machines if machine.group == scaled.group]
     num_more = max(scaled.max_machines - len(members), 0)
     like = scaled.like

@@ -27,6 +27,8 @@ from slipstream.cluster.queue.rows import read_state
 from slipstream.cluster.queue.shapes import END_STATES, QueuePolicy, QueueState, counted
 from slipstream.cluster.queue.store import AttemptRow, JobRow, QueueStore
 
+FIXED = "is not preemptible, so it keeps its"
+
 Rates = Mapping[int, Mapping[int, float]]
 
 
@@ -75,11 +77,12 @@ def decide_sizes(state: QueueState, rates: Rates, scaled: ScaledGroup) -> SizeDe
         scaled: Group, with its limits and prices.
     """
     active = [job for job in state.jobs if job.is_active]
+    fixed = {job.number: len(job.allocation) for job in active if not job.preemptible}
     jobs = [
         ScalingJob(
             number=job.number,
-            min_hosts=job.request.min_hosts,
-            max_hosts=job.request.max_hosts,
+            min_hosts=fixed.get(job.number, job.request.min_hosts),
+            max_hosts=fixed.get(job.number, job.request.max_hosts),
             hosts=len(job.allocation),
             rates=rates.get(job.number, {}),
         )
@@ -91,7 +94,10 @@ def decide_sizes(state: QueueState, rates: Rates, scaled: ScaledGroup) -> SizeDe
     return SizeDecision(
         machines=machine_demand(state, hosts, scaled),
         hosts=hosts,
-        reasons=plan.reasons,
+        reasons={
+            **plan.reasons,
+            **{number: f"{FIXED} {counted(count, 'machine')}" for number, count in fixed.items()},
+        },
         resizes=_resizes(state, hosts, rates, scaled),
     )
 

@@ -1,0 +1,94 @@
+"""`slipstream queue autoscale`: moto makes machines, which are hosts that boot and run the jobs."""
+
+import contextlib
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from cluster_hosts import Hosts
+from host import Program
+from machine_room import MachineRoom, open_machine_room
+from moto_server import IMAGE, INSTANCE_TYPE, SERVER
+from run_jobs import HOME, SLIPSTREAM, write_job
+from waiting import wait_until
+
+pytestmark = [
+    pytest.mark.netns,
+    pytest.mark.launcher("sshd", "ssh", "ssh-keygen", "tmux", "rsync"),
+    pytest.mark.multiprocess,
+    pytest.mark.skipif(not SERVER.exists(), reason="moto's server is not installed"),
+]
+
+UP = ("--on", "aws", "--type", INSTANCE_TYPE, "--image", IMAGE, "--open-to", "10.91.0.1/32")
+SECONDS = 150.0
+
+
+@pytest.fixture(scope="module")
+def room(hosts: Hosts) -> Iterator[MachineRoom]:
+    """Yield a cloud whose machines are hosts."""
+    with open_machine_room(hosts) as room:
+        yield room
+
+
+def call(room: MachineRoom, *arguments: str) -> Any:
+    """Call `slipstream` at the desk, and return what it prints as JSON."""
+    done = room.hosts.desk.run(
+        SLIPSTREAM, *arguments[:2], "--json", *arguments[2:], environ=room.environ, seconds=SECONDS
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@contextlib.contextmanager
+def daemon(room: MachineRoom) -> Iterator[Program]:
+    """Run the daemon of the queue at the desk, and kill it at the end."""
+    desk = room.hosts.desk
+    log = desk.write(f"{HOME}/daemon.log", "")
+    program = desk.start(SLIPSTREAM, "queue", "serve", environ=room.environ, log=log)
+    wait_until(lambda: "serving the queue" in log.read_text())
+    try:
+        yield program
+    except BaseException:
+        print(log.read_text())
+        raise
+    finally:
+        if program.process.poll() is None:
+            program.kill()
+
+
+def submit(room: MachineRoom, name: str, command: str, *options: str, **fields: Any) -> int:
+    """Submit a job file; return its number."""
+    write_job(room.hosts.desk, name, command, **{"on": "local", **fields})
+    return call(room, "queue", "submit", *options, f"{name}/{name}.yaml")["job"]
+
+
+def wait_for(room: MachineRoom, number: int, *states: str) -> dict[str, Any]:
+    """Wait until a job has one of some states, and return it."""
+    wait_until(lambda: call(room, "queue", "show", str(number))["state"] in states, SECONDS)
+    return call(room, "queue", "show", str(number))
+
+
+@pytest.mark.slow("life of a group of machines")
+def test_machines_come_when_a_job_needs_them_and_go_when_they_are_idle(room: MachineRoom) -> None:
+    call(room, "cluster", "up", "pool", *UP, "--yes")
+    chosen = ("--max-machines", "2", "--idle", "2s", "--lease", "1h", "--yes")
+    scaled = call(room, "queue", "autoscale", "pool", *chosen)
+    assert (scaled["machine_price"], scaled["machines"]) == (0.526, [])
+    with daemon(room) as first:
+        room.wait_for(0)  # the first machine was seen, and was idle
+        number = submit(room, "wide", "steps.py 30 0.1", hosts=2)
+        wait_until(lambda: room.running)
+        first.kill()  # while machines are created
+    with daemon(room):
+        job = wait_for(room, number, "succeeded", "failed")
+        assert job["state"] == "succeeded", job
+        assert {share["machine"] for share in job["allocation"]} == {"task0.pool", "task1.pool"}
+        room.wait_for(0)
+    call(room, "queue", "autoscale", "--off")
+    assert (
+        room.hosts.desk.run(SLIPSTREAM, "cluster", "down", "pool", environ=room.environ).returncode
+        == 0
+    )
+    report = call(room, "cluster", "gc", "--on", "aws")
+    assert (report["doomed"], report["kept"], report["leaks"]) == ([], [], [])
