@@ -19,8 +19,9 @@ from pathlib import Path
 
 from slipstream.cluster.queue.attempts import Attempt, Attempts
 from slipstream.cluster.queue.folders import fifo_path, queue_folder, starts_folder
+from slipstream.cluster.queue.housekeeping import KeepRules, clean_up
 from slipstream.cluster.queue.runner import ProcessRunner, QueueRunner
-from slipstream.cluster.queue.shapes import QueuePolicy
+from slipstream.cluster.queue.shapes import QueuePolicy, counted
 from slipstream.cluster.queue.store import QueueStore
 from slipstream.errors import SlipstreamError, UsageError
 
@@ -28,6 +29,8 @@ _log = logging.getLogger(__name__)
 
 # Longest sleep: the delay until the end of a job is seen whose shim was killed.
 LONGEST_SLEEP_SECONDS = 5.0
+# Time between two deletions of what is old.
+CLEANING_SECONDS = 600.0
 
 
 def process_runner(home: Path) -> ProcessRunner:
@@ -43,6 +46,7 @@ class QueueDaemon:
         runner: Runner that starts the jobs.
         policy: Rules of the order of jobs.
         clock: Function that returns the time in seconds since 1970 (default time.time).
+        keep: Limits of what is kept of jobs that have ended.
     """
 
     def __init__(
@@ -51,7 +55,11 @@ class QueueDaemon:
         runner: QueueRunner,
         policy: QueuePolicy | None = None,
         clock: Callable[[], float] = time.time,
+        keep: KeepRules | None = None,
     ) -> None:
+        self._store = store
+        self._keep = keep or KeepRules()
+        self._cleaned_at = float("-inf")
         self._home = store.home
         self._attempts = Attempts(store, policy or QueuePolicy())
         self._runner = runner
@@ -69,6 +77,7 @@ class QueueDaemon:
         with _lock(queue_folder(self._home)), _wake_ups(fifo_path(self._home)) as fifo:
             while not is_over():
                 self.round()
+                self._clean_up()
                 select.select([fifo], [], [], LONGEST_SLEEP_SECONDS)
                 _drain(fifo)
 
@@ -82,6 +91,15 @@ class QueueDaemon:
             for attempt in self._attempts.open():
                 if attempt.job in changed:
                     self._look_at(attempt)
+
+    def _clean_up(self) -> None:
+        """Delete what is old, from time to time."""
+        now = time.monotonic()
+        if now - self._cleaned_at >= CLEANING_SECONDS:
+            self._cleaned_at = now
+            count = clean_up(self._store, self._keep, self._clock())
+            if count:
+                _log.info("%s of old starts deleted", counted(count, "folder"))
 
     def _look_at(self, attempt: Attempt) -> None:
         """Bring one attempt forward; an error of the runner does not hold other jobs up."""
