@@ -38,6 +38,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     pytest.importorskip("torch")
     (tmp_path / "my_models.py").write_text(MODELS)
     (tmp_path / "config.json").write_text(json.dumps(WIDE))
+    monkeypatch.setenv("SLIPSTREAM_HOME", str(tmp_path / "home"))  # without earlier runs
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -24,7 +24,7 @@ def rented_plan(**changes: Any) -> dict[str, Any]:
     rented = {
         "hardware": "2 x aws p4d.24xlarge", "hosts": 2, "processes": 8, "gpus": 8, "gpu": "A100",
         "cloud": "aws", "instance_type": "p4d.24xlarge", "dollars_per_hour": 21.5, "steps": 18000,
-        "strategy": {"data": 16, "codec": "fp16", "bucket_bytes": 4 << 20},
+        "strategy": {"data": 16, "micro_batch": 4, "codec": "fp16", "bucket_bytes": 4 << 20},
     }  # fmt: skip
     return plan_of(**{**rented, **changes})
 

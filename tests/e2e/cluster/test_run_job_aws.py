@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 from cluster_hosts import open_hosts
+from forecast_plans import forecast_text, rented_plan
 from machine_room import CLOUD_FIELDS, MachineRoom, open_machine_room
+from moto_server import INSTANCE_TYPE
 from run_jobs import HOME, SLIPSTREAM, write_job
 from waiting import wait_until
 
@@ -88,3 +90,33 @@ def test_a_client_that_dies_leaves_machines_that_end_at_the_deadline(room: Machi
     client.kill()
     room.wait_for(1)
     wait_until(lambda: not room.running, 100)
+
+
+def test_a_plan_chooses_machines_and_bounds_their_cost(room: MachineRoom) -> None:
+    desk = room.hosts.desk
+    plan = rented_plan(
+        processes=1, gpus=0, gpu="", instance_type=INSTANCE_TYPE, dollars_per_hour=2.0,
+        hardware=f"2 x aws {INSTANCE_TYPE}", setup={"hosts": 2, "batch": 64, "network": "10g"},
+    )  # fmt: skip
+    image_and_access = {name: CLOUD_FIELDS[name] for name in ("image", "open_to")}
+    write_job(desk, "planned", "told_rate.py 160 2", cloud=image_and_access)
+    path = desk.path(f"{HOME}/planned/planned.yaml")
+    fields = json.loads(path.read_text())
+    del fields["on"], fields["processes"]
+    path.write_text(json.dumps(fields))
+    desk.write(f"{HOME}/plans.json", forecast_text(plan))
+    argv = (SLIPSTREAM, "run", "--plan", "plans.json", "planned/planned.yaml")
+    asked = desk.run(*argv, environ=room.environ)
+    assert asked.returncode == 2
+    assert f"machines {INSTANCE_TYPE}, cost cap 12.00 $" in asked.stderr
+    assert f"2 x {INSTANCE_TYPE}" in asked.stderr
+    assert "allow it with --yes" in asked.stderr
+    assert room.running == []
+    done = desk.run(*argv, "--yes", environ=room.environ)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count(" of 2: ") == 2
+    assert room.wait_for(0) == []
+    status = desk.output(SLIPSTREAM, "cluster", "status", "planned")
+    assert "training: forecast 1 h, took" in status
+    assert "cost: forecast 4.00 $, took" in status
+    assert desk.path(f"{HOME}/.slipstream/observations.jsonl").exists()
