@@ -27,9 +27,8 @@ DEADLINE_FILE = "/etc/slipstream-deadline"
 LOOK_SECONDS = 0.2
 # Fields of a job's `cloud` that moto can fulfil; only the desk may use ssh.
 CLOUD_FIELDS = {"instance_type": INSTANCE_TYPE, "image": IMAGE, "open_to": [f"{NETWORK}.1/32"]}
-# Users of a machine: most are the one user of a host. That of Alibaba Cloud is root, because
-# scripts for FastGPU need it.
-LOGINS = {"ubuntu": (UID, HOME), "ec2-user": (UID, HOME), "ecs-user": (0, "/root")}
+# Users of a machine, beside root: names of the one user of a host.
+LOGINS = ("ubuntu", "ec2-user", "ecs-user")
 
 
 class MachineRoom:
@@ -123,8 +122,8 @@ class MachineRoom:
     def _make(self, machine: Listed) -> Host:
         self._num_made += 1
         host = self.hosts.make(f"vm{self._num_made}", machine.address)
-        for login, (uid, home) in LOGINS.items():
-            add_line(host.path("/etc/passwd"), f"{login}:x:{uid}:{uid}::{home}:/bin/bash")
+        for login in LOGINS:
+            add_line(host.path("/etc/passwd"), f"{login}:x:{UID}:{UID}::{HOME}:/bin/bash")
             add_line(host.path("/etc/shadow"), f"{login}:*:20000:0:99999:7:::")
         self.hosts.set_up_sshd(host)
         host.path(f"{SSHD_FILES}/authorized_keys").write_text(machine.key)

@@ -213,6 +213,7 @@ def _request(
         zone=text("zone_id"),
         network=text("vpc_name"),
         shared_folder=not disables_nas,
+        as_root=True,  # scripts for FastGPU use /root and install packages
     )
 
 

@@ -47,7 +47,7 @@ job = fastgpu.make_job(name=args.name, run_name=f"{args.name}-{args.machines}",
                        spot=False, disable_nas=True, install_script="echo once >> ~/installed")
 for task in job.tasks:
     print(task.instance.instance_name(), task.instance.instance_id().startswith("i-"))
-job.run("mkdir -p /root/work")
+job.run("id -un | grep -qx root && apt-get --version > /dev/null && mkdir -p /root/work")
 job.upload("code", "/root/work/code")
 job.upload("single.txt", "/root/work")
 job.run("cd /root/work/code && conda activate torch")

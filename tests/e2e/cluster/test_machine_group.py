@@ -67,6 +67,23 @@ def test_a_group_is_created_used_and_given_back(room: MachineRoom) -> None:
     assert shown.returncode == 1
     assert sorted(shown.stdout.splitlines()) == ["[task0.lab] /tmp", "[task1.lab] /tmp"]
 
+    desk = room.hosts.desk
+    desk.write(f"{HOME}/note.txt", "a note")
+    assert cluster(room, "scp", "lab", "note.txt", "task1:copied.txt").returncode == 0
+    assert cluster(room, "ssh", "lab", "task1", "cat copied.txt").stdout.strip() == "a note"
+    assert cluster(room, "ssh", "task1.lab", "", "hostname").stdout.strip() == "vm2"
+    assert cluster(room, "ssh", "lab", "", "hostname").stdout.strip() == "vm1"
+    assert cluster(room, "scp", "lab", "task1:copied.txt", "back.txt").returncode == 0
+    assert desk.output("cat", f"{HOME}/back.txt") == "a note"
+    assert "has no machine 'task9'" in cluster(room, "ssh", "lab", "task9").stderr
+    # script gives tmux a terminal; its input ends, and with it the shell of the session.
+    tmux = f"{SLIPSTREAM} cluster tmux lab task1"
+    script = ("script", "-qec", tmux, "/dev/null")
+    environ = {**room.environ, "TERM": "xterm"}
+    shown = desk.run(*script, environ=environ, text="echo $((6 * 7)) > seen\rexit\r")
+    assert shown.returncode == 0, shown.stdout
+    assert cluster(room, "ssh", "lab", "task1", "cat /tmp/seen").stdout.strip() == "42"
+
     assert cluster(room, "down", "lab").returncode == 0
     room.wait_for(0)
     (cost,) = answer(room, "cost", "lab")
@@ -85,7 +102,10 @@ def test_a_group_is_stopped_and_started_and_tells_its_load_and_cost(room: Machin
     (machine,) = answer(room, "stop", "still")["machines"]
     assert machine["state"] == "stopped"
     room.wait_for(0)
+    later = answer(room, "extend", "still", "30h")["deadline_at"]  # while no machine runs
     answer(room, "start", "still")
+    (host,) = room.running
+    assert abs(float(host.path(DEADLINE_FILE).read_text()) - later) < 2.0
     (result,) = answer(room, "exec", "still", "--machine", "task0", "--", "ls -d .ssh; pwd")
     assert result["output"] == f".ssh\n{HOME}\n"
     (cost,) = answer(room, "cost", "still")

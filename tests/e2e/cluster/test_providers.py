@@ -9,6 +9,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -78,6 +79,19 @@ def test_a_second_up_creates_nothing(site: CloudSite, ledger: ResourceLedger) ->
     site.provider().down("twice", ledger, ignore)
     assert not kinds(site, "twice")
     assert ledger.resources("twice") == []
+
+
+def test_machines_let_the_user_of_their_image_in_or_root(
+    site: CloudSite, ledger: ResourceLedger
+) -> None:
+    request = site.request("users", num_machines=1)
+    (machine,) = site.provider().up(request, ledger, ignore)
+    assert machine.login == {"aws": "ubuntu", "aliyun": "ecs-user"}[site.name]
+    assert ("LoginAsNonRoot" in site.requests()) == (site.name == "aliyun")
+    site.provider().down("users", ledger, ignore)
+    (machine,) = site.provider().up(replace(request, as_root=True), ledger, ignore)
+    assert machine.login == "root"
+    site.provider().down("users", ledger, ignore)
 
 
 def test_the_ledger_has_each_part_and_counts_its_cost(

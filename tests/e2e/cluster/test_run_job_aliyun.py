@@ -80,7 +80,7 @@ def test_a_machine_that_is_taken_away_is_replaced(room: MachineRoom) -> None:
 
 def daemon_log(host: Any) -> str:
     """Return what the host daemon of a machine has written, which has its name in the run."""
-    found = list(host.path("/root/.slipstream/runs").glob("*/daemon.log"))
+    found = list(host.path(f"{HOME}/.slipstream/runs").glob("*/daemon.log"))
     return found[0].read_text() if found else ""
 
 

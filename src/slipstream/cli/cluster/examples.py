@@ -20,6 +20,7 @@ _EXAMPLES = {
     "ssh": (
         "slipstream cluster ssh train",
         "slipstream cluster ssh train node1 nvidia-smi",
+        "slipstream cluster ssh lab task1 nvidia-smi",
     ),
     "tmux": ("slipstream cluster tmux train node1",),
     "scp": (

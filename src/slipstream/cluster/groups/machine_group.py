@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from slipstream.cluster.control.estimate import Estimate
 from slipstream.cluster.control.stages import StageListener
-from slipstream.cluster.engines.ssh_host import SshHost
+from slipstream.cluster.engines.ssh_host import CommandFailedError, SshHost
 from slipstream.cluster.groups.creation_stages import CreationStages
 from slipstream.cluster.groups.group_record import (
     INNER_KEY,
@@ -134,6 +134,7 @@ class MachineGroup:
             self._provider.start(self.name)
         self._machines = None
         self._make_usable(stages)
+        self._tell_deadline()
         return self.machines()
 
     def stop(self) -> None:
@@ -159,14 +160,20 @@ class MachineGroup:
             deadline_at: Time in seconds since 1970 at which the machines end themselves.
         """
         self._provider.extend(self.name, deadline_at)
-        # A machine whose user is root may have no sudo.
-        command = (
-            f'command -v sudo > /dev/null || sudo() {{ "$@"; }}; {extension_command(deadline_at)}'
-        )
-        self.on_all(lambda host: host.run(command, what="setting the deadline"))
         request = replace(self.record.request, deadline_at=deadline_at)
         self.record = replace(self.record, request=request)
         self._folder.write(self.record)
+        # Machines that are stopped are told when they are started.
+        if any(machine.state == "running" for machine in self.machines()):
+            self._tell_deadline()
+
+    def _tell_deadline(self) -> None:
+        # A machine whose user is root may have no sudo.
+        command = (
+            'command -v sudo > /dev/null || sudo() { "$@"; };'
+            f" {extension_command(self.record.request.deadline_at)}"
+        )
+        self.on_all(lambda host: host.run(command, what="setting the deadline"))
 
     def allow(self, network: str) -> None:
         """Let an address (in CIDR notation) reach the machines by ssh."""
@@ -255,7 +262,7 @@ def _wait_for_login(host: SshHost) -> None:
         try:
             host.run("true", what="logging in", seconds=15.0)
             return
-        except (PeerError, ConfigError):
+        except (PeerError, ConfigError, CommandFailedError):  # root may have to wait for its key
             if time.monotonic() >= until:
                 raise
             time.sleep(RETRY_SECONDS)

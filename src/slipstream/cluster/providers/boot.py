@@ -57,6 +57,12 @@ for attempt in $(seq 60); do mount FOLDER && break; sleep 5; done
 chmod 1777 FOLDER
 """
 
+# Images let root in with a command only that names their user.
+_ROOT = """\
+mkdir -p /root/.ssh && chmod 700 /root/.ssh
+install -m 600 ~USER/.ssh/authorized_keys /root/.ssh/authorized_keys
+"""
+
 # Images for deep learning have a driver already; for others this takes some minutes.
 _DRIVER = """\
 command -v nvidia-smi || {
@@ -73,6 +79,7 @@ def boot_script(
     nfs_options: str = "",
     data_disk_gib: int = 0,
     gpu_driver: bool = False,
+    root_like: str = "",
 ) -> str:
     """Return the script of the first boot.
 
@@ -84,12 +91,15 @@ def boot_script(
         data_disk_gib: Size in GiB of an empty disk that is formatted and mounted at /mnt/data
             (default 0: none).
         gpu_driver: Whether NVIDIA's driver is installed if it is missing (default False).
+        root_like: User of the image whose ssh keys root accepts too (default "": none).
     """
     lines = [
         "#!/bin/sh",
         f"echo {math.ceil(deadline_at)} > {DEADLINE_FILE}",
         _DEADLINE.format(file=DEADLINE_FILE),
     ]
+    if root_like:
+        lines.append(_ROOT.replace("USER", root_like))
     if data_disk_gib:
         disk = _DATA_DISK.replace("BYTES", str(data_disk_gib * 2**30))
         lines.append(disk.replace("FOLDER", DATA_FOLDER))

@@ -71,11 +71,12 @@ class CloudProvider:
         If the cloud refuses while the cluster has no machine, what was made is deleted again.
         """
         creation = Creation(self._cloud, ledger, notice, self._pace)
-        try:
-            return self._addressed(creation.run(request))
-        except SlipstreamError:
-            self._clean_up(request.name, ledger, notice)
-            raise
+        with ledger.alone(request.name):
+            try:
+                return self._addressed(creation.run(request))
+            except SlipstreamError:
+                self._clean_up(request.name, ledger, notice)
+                raise
 
     def machines(self, cluster: str) -> Sequence[ClusterMachine]:
         """Return the machines of a cluster that have not ended, in the order of their names."""
@@ -131,14 +132,16 @@ class CloudProvider:
                 self._pace.retried(lambda found=found: machines.delete(found))
             return not remaining
 
-        self._pace.until(is_gone, f"{name} has ended")
-        for entry in entries:
-            if entry.kind == MACHINE:
-                ledger.released(entry.token)
+        with ledger.alone(cluster):
+            self._pace.until(is_gone, f"{name} has ended")
+            for entry in entries:
+                if entry.kind == MACHINE:
+                    ledger.released(entry.token)
 
     def down(self, cluster: str, ledger: ResourceLedger, notice: Notice) -> None:
         """Delete everything of a cluster and wait until it is gone."""
-        delete_cluster(self._cloud, cluster, ledger, notice, self._pace)
+        with ledger.alone(cluster):
+            delete_cluster(self._cloud, cluster, ledger, notice, self._pace)
 
     def found(self) -> Sequence[Found]:
         """Return all resources in the region that have a tag of Slipstream."""
@@ -196,7 +199,7 @@ class CloudProvider:
         try:
             if self._cloud.machines.listed(cluster):
                 return
-            self.down(cluster, ledger, notice)
+            delete_cluster(self._cloud, cluster, ledger, notice, self._pace)
         except SlipstreamError as error:
             notice(
                 f"parts of {cluster} may be left: {error}; delete them with: slipstream cluster gc"

@@ -38,6 +38,8 @@ class ClusterRequest:
         network: Name of the virtual network; "" (the default) for one of the cluster's own.
         shared_folder: Whether a network file system is created and mounted by all machines (default
             False).
+        as_root: Whether the user for ssh is root (default False: the user of the image, who may
+            call sudo). Only keys are let in.
     """
 
     name: str
@@ -53,6 +55,7 @@ class ClusterRequest:
     zone: str = ""
     network: str = ""
     shared_folder: bool = False
+    as_root: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

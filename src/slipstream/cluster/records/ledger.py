@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Literal
+from urllib.parse import quote
 
 from sqlalchemy import select
 
+from slipstream.cluster.records.lock import locked
 from slipstream.cluster.records.store import ResourceRow, Store
 
 ResourceState = Literal["intended", "created", "released"]
@@ -69,6 +72,16 @@ class ResourceLedger:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+
+    def alone(self, cluster: str) -> AbstractContextManager[None]:
+        """Return a lock, so that one process at a time creates or deletes parts of a cluster.
+
+        Args:
+            cluster: Name of the cluster.
+        """
+        folder = self._store.home / "locks"
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return locked(folder / f"{quote(cluster, safe='')}.lock")
 
     def intend(
         self,

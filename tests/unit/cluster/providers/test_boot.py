@@ -11,7 +11,7 @@ import pytest
 from slipstream.cluster.providers.boot import DEADLINE_FILE, boot_script, extension_command
 
 # Folders of a host that the script writes to, and programs that it calls.
-FOLDERS = ("/usr/local/sbin", "/etc", "/mnt")
+FOLDERS = ("/usr/local/sbin", "/etc", "/mnt", "/root")
 LOGGED = ("shutdown", "systemctl", "mount", "mkfs.ext4", "ubuntu-drivers", "modprobe")
 STUB = '#!/bin/sh\necho "$(basename "$0") $*" >> {log}\n'
 
@@ -83,6 +83,20 @@ def test_a_shared_folder_is_mounted(host: Host) -> None:
     table = (host.folder / "root/etc/fstab").read_text()
     assert table == "10.0.0.9:/ /mnt/shared nfs4 hard,_netdev,nofail 0 0\n"
     assert "mount /mnt/shared" in host.logged()
+
+
+@pytest.mark.root
+def test_root_is_let_in_with_the_keys_of_the_user(host: Host) -> None:
+    root = host.folder / "root"
+    (root / "etc/passwd").write_text("ubuntu:x:1000:1000::/mnt/ubuntu:/bin/sh\n")
+    (root / "mnt/ubuntu/.ssh").mkdir(parents=True)
+    (root / "mnt/ubuntu/.ssh/authorized_keys").write_text("ssh-ed25519 AAAA me\n")
+    (root / "root/.ssh").mkdir()
+    (root / "root/.ssh/authorized_keys").write_text('command="echo log in as ubuntu" ssh-ed25519\n')
+    host.run(boot_script(time.time() + 60.0, root_like="ubuntu"))
+    keys = root / "root/.ssh/authorized_keys"
+    assert keys.read_text() == "ssh-ed25519 AAAA me\n"
+    assert keys.stat().st_mode & 0o777 == 0o600
 
 
 # A system disk with a partition, an empty local disk of another size, and the data disk.

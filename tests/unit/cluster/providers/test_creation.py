@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -191,3 +192,22 @@ def test_fewer_machines_leave_the_others_alone(ledger: ResourceLedger) -> None:
     machines = provider.up(replace(REQUEST, num_machines=1), ledger, ignore)
     assert [machine.name for machine in machines] == ["task0.demo"]
     assert len(provider.machines("demo")) == 3
+
+
+def test_two_clients_at_once_make_the_machines_once(ledger: ResourceLedger, tmp_path: Path) -> None:
+    cloud = MemoryCloud()
+    launch = cloud.machines.launch
+    provider = CloudProvider(cloud, PACE)
+    second = threading.Thread(target=lambda: provider.up(REQUEST, ledger, ignore))
+
+    def launch_slowly(*arguments: Any) -> Any:
+        if not cloud.machines.launches and second.ident is None:
+            second.start()
+            second.join(0.2)  # without a lock, it would make machines of its own meanwhile
+        return launch(*arguments)
+
+    cloud.machines.launch = launch_slowly
+    provider.up(REQUEST, ledger, ignore)
+    second.join()
+    assert cloud.machines.launches == [[0, 1, 2]]
+    assert (tmp_path / "locks/demo.lock").exists()

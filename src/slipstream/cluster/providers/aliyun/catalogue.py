@@ -43,7 +43,7 @@ class AliyunCatalogue:
         given = self._given(request)
         zone = given.pop("zone", "") or self._zone(request)
         image = self._image(request.image, described)
-        as_user = bool(image.get("LoginAsNonRootSupported", False))
+        as_user = bool(image.get("LoginAsNonRootSupported", False)) and not request.as_root
         price, source = self._price(request.instance_type, request.is_spot, request.system_disk_gib)
         return ClusterPlan(
             request=replace(request, zone=zone),

@@ -48,11 +48,15 @@ class AwsCatalogue:
         return ClusterPlan(
             request=replace(request, zone=zone),
             image=image["ImageId"],
-            login=_login(image["Name"]),
+            login="root" if request.as_root else _login(image["Name"]),
             price_per_hour=price,
             price_source=source,
             given=given,
-            facts={"root_device": image["RootDeviceName"], "has_gpu": _gpu(described)[0] > 0},
+            facts={
+                "root_device": image["RootDeviceName"],
+                "has_gpu": _gpu(described)[0] > 0,
+                "user": _login(image["Name"]),
+            },
         )
 
     def offers(self, pattern: str) -> list[MachineOffer]:

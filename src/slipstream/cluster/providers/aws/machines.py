@@ -112,6 +112,7 @@ class AwsMachines:
             nfs_options=NFS_OPTIONS,
             data_disk_gib=plan.request.data_disk_gib,
             gpu_driver=plan.facts["has_gpu"],
+            root_like=plan.facts["user"] if plan.request.as_root else "",
         )
 
 
