@@ -104,13 +104,15 @@ def _job_table(jobs: list[JobRecord]) -> Table:
             job.state,
             _needs(job),
             _place(job.allocation) if job.state not in ("waiting", "held") else "",
-            job.message,
+            job.message or job.scaling,
         )
     return table
 
 
 def _page(job: JobRecord, fields: dict[str, Any]) -> Table:
     from rich.table import Table
+
+    from slipstream.cluster.queue.folders import RUN_PREFIX
 
     table = Table(show_header=False, box=None)
     rows = {
@@ -122,6 +124,8 @@ def _page(job: JobRecord, fields: dict[str, Any]) -> Table:
         "folder": job.cwd,
         "needs": _needs(job),
         "on": _place(job.allocation),
+        "hosts": job.scaling,
+        "run": job.token if job.token.startswith(RUN_PREFIX) else "",
         "submitted": _clock(job.submitted_at),
         "started": _clock(job.started_at),
         "ended": _clock(job.ended_at),

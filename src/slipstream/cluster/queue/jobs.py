@@ -11,9 +11,8 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from slipstream.cluster.queue.attempts import note
-from slipstream.cluster.queue.pool import MachinePool
 from slipstream.cluster.queue.rows import allocation_of, read_state
-from slipstream.cluster.queue.scheduler import plan, possible
+from slipstream.cluster.queue.scheduler import never, plan
 from slipstream.cluster.queue.shapes import (
     ACTIVE_STATES,
     END_STATES,
@@ -172,7 +171,8 @@ class JobQueue:
 
     def impossible(self, request: ResourceRequest) -> str:
         """Return the reason why no set of the machines can ever hold a request, or ""."""
-        return possible(request, MachinePool(self._store).machines())
+        with self._store.transaction() as session:
+            return never(request, read_state(session, time.time(), self._policy))
 
     def jobs(self, *, ended: bool = False) -> list[JobRecord]:
         """Return the jobs in the order of their numbers, with reasons why they wait.

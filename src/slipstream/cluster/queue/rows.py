@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from slipstream.cluster.queue.autoscaling.scaled_group import read_scaled_group
 from slipstream.cluster.queue.fairness import decayed
 from slipstream.cluster.queue.shapes import (
     ACTIVE_STATES,
@@ -84,6 +85,8 @@ def read_state(session: Session, now: float, policy: QueuePolicy) -> QueueState:
     columns = [getattr(JobRow, name) for name in _JOB_COLUMNS]
     query = select(*columns).where(JobRow.state.in_(live)).order_by(JobRow.number)
     requests: dict[str, ResourceRequest] = {}
+    scaled = read_scaled_group(session)
+    machines = tuple(machine_of(row, now) for row in session.scalars(select(MachineRow)))
     usage = {
         row.user: decayed(row.gpu_seconds, now - row.at, policy)
         for row in session.scalars(select(UsageRow))
@@ -93,11 +96,13 @@ def read_state(session: Session, now: float, policy: QueuePolicy) -> QueueState:
             _job(row, attempts.get(row["number"]), requests)
             for row in session.execute(query).mappings()
         ),
-        machines=tuple(machine_of(row, now) for row in session.scalars(select(MachineRow))),
+        machines=machines,
         now=now,
         quotas=tuple(quota_of(row) for row in session.scalars(select(QuotaRow))),
         usage=usage,
         policy=policy,
+        group=scaled.group if scaled else "",
+        coming=scaled.coming(machines) if scaled else (),
     )
 
 

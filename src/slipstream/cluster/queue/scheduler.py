@@ -61,10 +61,23 @@ def possible(request: ResourceRequest, machines: Sequence[QueueMachine]) -> str:
     num_hosts = _empty(machines).num_hosts(request)
     if num_hosts >= request.min_hosts:
         return ""
+    where = " behind ssh" if request.on == "ssh" else ""
     return (
-        f"never starts: {num_hosts} of {len(machines)} machines have {describe(request)},"
+        f"never starts: {num_hosts} of {len(machines)} machines{where} have {describe(request)},"
         f" and the job needs {request.min_hosts}"
     )
+
+
+def never(request: ResourceRequest, state: QueueState) -> str:
+    """Return the reason why a request fits neither the machines nor those that may come, or "".
+
+    Args:
+        request: Resources of each host and number of hosts.
+        state: State of the queue.
+    """
+    if state.group and not state.coming:
+        return ""  # nobody knows what the machines of the group have
+    return possible(request, (*state.machines, *state.coming))
 
 
 def _empty(machines: Sequence[QueueMachine]) -> FreeCapacity:
@@ -102,7 +115,7 @@ class _Round:
         self._too_large: set[object] = set()
         # Allocations that requests would get if all machines were free, and why they would not.
         self._alone: dict[object, Allocation | None] = {}
-        self._never: dict[object, str] = {}
+        self._too_small: dict[object, str] = {}
 
     def run(self) -> QueuePlan:
         jobs = in_order(self._state)
@@ -149,7 +162,7 @@ class _Round:
         if objection:
             self._plan.reasons[job.number] = objection
             return
-        if is_first and not self._impossible(job.request):
+        if is_first and not self._does_not_fit(job.request):
             self._reservation = reserve(job, self._free, self._active, self._state.now)
             for victim in victims(job, self._free, self._active):
                 self._plan.preempts[victim.number] = job.number
@@ -170,9 +183,11 @@ class _Round:
 
     def _reason(self, job: QueueJob) -> str:
         request, first = job.request, self._reservation
-        impossible = self._impossible(request)
+        impossible = never(request, self._state) if self._does_not_fit(request) else ""
         if impossible:
             return impossible
+        if self._does_not_fit(request):
+            return f"waits for machines of {self._state.group}, which come when jobs need them"
         text = _shortage(request, self._free)
         if first is None:
             return f"{text}; no machine that has them is open"
@@ -186,10 +201,10 @@ class _Round:
         clock = time.strftime("%H:%M", time.localtime(first.starts_at))
         return f"{text}; starts at the latest at {clock}, when job {first.after} ends"
 
-    def _impossible(self, request: ResourceRequest) -> str:
-        if request.key not in self._never:
-            self._never[request.key] = possible(request, self._state.machines)
-        return self._never[request.key]
+    def _does_not_fit(self, request: ResourceRequest) -> str:
+        if request.key not in self._too_small:
+            self._too_small[request.key] = possible(request, self._state.machines)
+        return self._too_small[request.key]
 
     def _extend(self, job: QueueJob) -> None:
         """Give an elastic job that starts as many of its further hosts as are free."""

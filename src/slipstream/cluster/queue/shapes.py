@@ -212,6 +212,8 @@ class QueueState:
         quotas: Limits and weights (default none).
         usage: GPU seconds that each user has used, with decay until `now` (default none).
         policy: Rules of the order of jobs.
+        group: Name of the group of machines that is scaled, or "".
+        coming: Machines of the group that may be created, as far as it is known what they have.
     """
 
     jobs: tuple[QueueJob, ...]
@@ -220,3 +222,5 @@ class QueueState:
     quotas: tuple[Quota, ...] = ()
     usage: Mapping[str, float] = field(default_factory=dict[str, float])
     policy: QueuePolicy = QueuePolicy()
+    group: str = ""
+    coming: tuple[QueueMachine, ...] = ()

@@ -144,6 +144,24 @@ def test_a_job_without_a_speed_or_with_a_fresh_start_is_left_alone():
     assert sizes(running(1, 1), machines=members(4), rates=rates, scaled=patient).resizes == ()
 
 
+def test_a_job_that_only_machines_of_the_group_can_hold_waits_for_them(tmp_path):
+    store = QueueStore(tmp_path)
+    jobs = JobQueue(store)
+    MachinePool(store).set_machine(QueueMachine(name="small", cpus=1))
+    submit = lambda **request: jobs.submit(  # noqa: E731
+        JobSubmission(command=("true",), cwd="/", request=ResourceRequest(**request))
+    )
+    large, huge, small = submit(gpus=2), submit(gpus=3), submit()
+    assert jobs.job(large).message.startswith("never starts: 0 of 1 machines")
+    write_scaled_group(store, ScaledGroup(**unseen()))
+    assert jobs.job(huge).message == "waits for machines of pool, which come when jobs need them"
+    write_scaled_group(store, SCALED)
+    assert jobs.job(large).message == "waits for machines of pool, which come when jobs need them"
+    assert jobs.job(huge).message.startswith("never starts: 0 of 5 machines have 3 GPUs")
+    assert jobs.job(small).message == "starts now"  # nothing is kept free for those before it
+    store.close()
+
+
 @pytest.mark.parametrize(
     ("numbers", "wanted", "names"),
     [(set(), 2, 2), ({0, 1}, 3, 3), ({0, 3}, 3, 2), ({2}, 1, 1), ({1, 2}, 4, 4)],

@@ -1,23 +1,18 @@
 """How many machines of a group the jobs of the queue need: a pure function.
 
 The jobs are placed as the scheduler would place them, on the machines that are there and on as many
-imagined ones as may be created. Machines on which something was placed are needed. So shares of a
+others as may come. Machines on which something was placed are needed. So shares of a
 machine count as shares, and a job that a quota holds back, or that fits nowhere, needs nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from slipstream.cluster.queue.autoscaling.scaled_group import ScaledGroup
 from slipstream.cluster.queue.capacity import FreeCapacity
 from slipstream.cluster.queue.fairness import QuotaCheck, in_order
-from slipstream.cluster.queue.shapes import Allocation, QueueJob, QueueMachine, QueueState
-
-# Begin of the names of imagined machines, which sorts after all others: of equally free machines,
-# one that exists is used first.
-IMAGINED = "~"
+from slipstream.cluster.queue.shapes import Allocation, QueueJob, QueueState
 
 
 def machine_demand(state: QueueState, hosts: Mapping[int, int], scaled: ScaledGroup) -> int:
@@ -28,7 +23,7 @@ def machine_demand(state: QueueState, hosts: Mapping[int, int], scaled: ScaledGr
         hosts: Number of hosts that each job should have, by its number.
         scaled: Group, with its limits.
     """
-    machines = [*state.machines, *_imagined(state, scaled)]
+    machines = [*state.machines, *scaled.coming(state.machines)]
     active = [job for job in state.jobs if job.is_active]
     free = FreeCapacity.of(machines, [job.allocation for job in active])
     quotas = QuotaCheck(state.quotas, state.jobs)
@@ -60,16 +55,3 @@ def _place(job: QueueJob, num_hosts: int, free: FreeCapacity) -> Allocation | No
     return (num_hosts > least and free.place(job.request, num_hosts)) or free.place(
         job.request, least
     )
-
-
-def _imagined(state: QueueState, scaled: ScaledGroup) -> list[QueueMachine]:
-    """Return machines that may be created; none before the first one was seen."""
-    members = [machine for machine in state.machines if machine.group == scaled.group]
-    num_more = max(scaled.max_machines - len(members), 0)
-    like = scaled.like
-    if like is None:
-        return []
-    return [
-        replace(like, name=f"{IMAGINED}{number}", is_open=True, group=scaled.group)
-        for number in range(num_more)
-    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -12,6 +13,9 @@ from slipstream.cluster.queue.shapes import QueueGpu, QueueMachine
 from slipstream.cluster.queue.store import QueueStore, ScaledGroupRow
 
 ONLY_ROW = 1
+# Begin of the names of machines that may come, which sorts after all others: of equally free
+# machines, one that exists is used first.
+COMING = "~"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,6 +46,20 @@ class ScaledGroup:
     settle_seconds: float = 120.0
     like: QueueMachine | None = None
     problem: str = ""
+
+    def coming(self, machines: Sequence[QueueMachine]) -> tuple[QueueMachine, ...]:
+        """Return machines that may be created; none before one of the group was seen.
+
+        Args:
+            machines: All machines of the queue.
+        """
+        num_members = sum(machine.group == self.group for machine in machines)
+        if self.like is None:
+            return ()
+        return tuple(
+            replace(self.like, name=f"{COMING}{number}", is_open=True, resting_until=0.0)
+            for number in range(self.max_machines - num_members)
+        )
 
     def policy(self, num_others: int) -> ScalingPolicy:
         """Return the policy for all machines of the queue.
