@@ -25,6 +25,7 @@ ELASTIC = "tests/e2e/launch/test_run_elastic.py"
 FLIGHT = "tests/e2e/launch/test_flight.py"
 HOROVOD, HOROVODRUN = "tests/e2e/test_horovod_examples.py", "tests/unit/horovod/test_run.py"
 SSH_JOB = "tests/e2e/cluster/test_run_job_ssh.py"
+PLANS = "tests/e2e/cluster/test_plans.py"
 CLUSTER_COMMANDS = f"{SSH_JOB}::test_the_commands_tell_of_a_run"
 CHECKPOINT = "tests/multiprocess/test_checkpoint_ranks.py"
 RESUMES = "test_the_example_continues_with_the_same_numbers"
@@ -107,6 +108,16 @@ ELSEWHERE = {
     ),
     "slipstream forecast resnet18 --batch 64 --gpus T4 --max-devices 4": (
         "tests/e2e/test_forecast_command.py::test_an_architecture_is_ranked_on_clouds"
+    ),
+    "slipstream forecast resnet18 --batch 64 --own 1xXeon-8380 --samples 50000 --epochs 2 --json"
+    " | slipstream run --plan - train.py": (
+        f"{PLANS}::test_a_forecast_that_is_wrong_by_half_is_corrected_by_the_runs_of_its_plan"
+    ),
+    "slipstream run --plan plans.json --choose 2 -H a,b train.py": (
+        f"{PLANS}::test_two_hosts_run_a_plan_and_the_status_compares"
+    ),
+    "slipstream run job.yaml --plan plans.json": (
+        f"{PLANS}::test_a_job_file_has_a_plan_and_the_command_line_another_one"
     ),
     "slipstream tour": (
         "tests/e2e/test_tour.py::test_one_command_forecasts_trains_compiles_serves_and_asks"

@@ -11,7 +11,7 @@ import pytest
 from cli import in_process, usage_error
 from cluster_hosts import Hosts
 from forecast_plans import forecast_text, plan_of, rented_plan
-from run_jobs import HOME, PROGRAMS, SLIPSTREAM, write_job
+from run_jobs import HOME, PROGRAMS, PYTHON, SLIPSTREAM, write_job
 
 FORECAST = "forecast my_models.py:make --batch 64 --own 1xXeon-8380 --samples 6400 --epochs 1"
 OTHER = "forecast my_models.py:make --batch 64 --own 1xXeon-6342-2S --samples 6400 --epochs 1"
@@ -142,13 +142,13 @@ def test_two_hosts_run_a_plan_and_the_status_compares(hosts: Hosts) -> None:
     desk = hosts.desk
     setup = {"hosts": 2, "batch": 64, "network": "10 Gbit/s"}
     plan = plan_of(hosts=2, hardware="2 x Xeon-8380", setup=setup)
-    write_job(desk, "planned", "told_rate.py 160 2", ssh={"hosts": ["host1", "host2"]})
+    write_job(desk, "planned", "told_rate.py")  # only its programs are used
     desk.write(f"{HOME}/plans.json", forecast_text(rented_plan(), plan))
-    fields = json.loads(desk.path(f"{HOME}/planned/planned.yaml").read_text())
-    for name in ("on", "processes"):
-        del fields[name]
-    desk.write(f"{HOME}/planned/planned.yaml", json.dumps(fields))
-    argv = (SLIPSTREAM, "run", "--plan", "plans.json", "--choose", "2", "planned/planned.yaml")
+    existing = ("--python", PYTHON, "--set", "software.environment=existing")
+    argv = (
+        *(SLIPSTREAM, "run", "--plan", "plans.json", "--choose", "2", "-H", "host1,host2"),
+        *("--cwd", "planned", *existing, "--name", "planned", "told_rate.py", "160", "2"),
+    )
     done = desk.run(*argv)
     assert done.returncode == 0, done.stderr
     assert "[host2:1] rank 1 of 2: 64 samples\n" in done.stdout

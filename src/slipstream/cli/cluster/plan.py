@@ -16,7 +16,12 @@ if TYPE_CHECKING:
 
 STANDARD_INPUT = "-"
 
-_NAMES = {"deadline": "deadline", "cost_cap": "cost cap", "cloud.instance_type": "machines"}
+_NAMES = {
+    "cost_cap": "cost cap",
+    "cloud.instance_type": "machines",
+    "resources.gpus": "GPUs",
+    "resources.gpu": "GPU",
+}
 
 
 def chosen_plan(file: str | None, choose: int | None) -> ForecastPlan | None:

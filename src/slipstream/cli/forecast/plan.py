@@ -66,6 +66,7 @@ EXAMPLES = """\b
   slipstream forecast models.py:make --batch 128 --shape 3,224,224 --clouds aws --spot
   slipstream forecast vit-base-16 --batch 1024 --own 8xA100 --network 100g --alone 410@64
   slipstream forecast model.onnx --batch 64 --max-devices 16 -o plans.json --html plans.html
+  slipstream forecast gpt2 --batch 512 --gpus H100 --json | slipstream run --plan - train.py
   slipstream forecast calibrate -o here.toml
   slipstream forecast check resnet18 --batch 16 --hardware here.toml
   slipstream forecast validate table.csv
@@ -84,6 +85,9 @@ measures this machine; check forecasts a step and runs it here; see their --help
 
 [bold]Exit code[/bold]: 1 if no plan fits, 2 for wrong usage.
 """
+
+
+AS_JOB = "as a job: slipstream forecast ... --json | slipstream run --plan - train.py\n"
 
 
 # over budget: a parameter for each option of the command
@@ -211,9 +215,10 @@ def _parts(result: Result, title: str, top: int) -> list[RenderableType]:
     parts: list[RenderableType] = [Text(title, style="bold")]
     if result.plans:
         # The command is not broken into lines, so that it can be copied.
-        command = Text(f"{launch_command(result.plans[0])}\n", no_wrap=True, overflow="ignore")
+        command = Text(f"{launch_command(result.plans[0])}", no_wrap=True, overflow="ignore")
         parts += [*corrections(result.plans[:top]), table(result, top)]
         parts += [Text("the first plan starts with", style="bold"), command]
+        parts += [Text(AS_JOB, no_wrap=True, overflow="ignore", style="dim")]
     else:
         parts.append("no allowed plan fits:")
     if result.fit is not None:
