@@ -31,6 +31,9 @@ CHECKPOINT = "tests/multiprocess/test_checkpoint_ranks.py"
 RESUMES = "test_the_example_continues_with_the_same_numbers"
 ELSEWHERE = {
     **dict.fromkeys(shown_commands(ROOT / "docs" / "queue.md"), "tests/e2e/cluster/test_queue.py"),
+    "slipstream cluster up pool --on aws --type g4dn.xlarge --yes": (
+        "tests/e2e/cluster/test_queue_autoscale.py"
+    ),
     "pip install '.[torch]'": "tools/wheel",
     "make demo": "tests/e2e/test_readme.py::test_a_make_command_runs_what_is_tested",
     "make tour": "tests/e2e/test_readme.py::test_a_make_command_runs_what_is_tested",

@@ -11,6 +11,9 @@ from contextlib import contextmanager
 import pytest
 from cli import in_process, usage_error
 
+from slipstream.cluster.groups.group_record import GroupFolder, GroupRecord
+from slipstream.cluster.providers.protocol import ClusterRequest
+
 LIMIT_SECONDS = 60.0
 MACHINE = "machines add a --local --gpus 2 --gpu H100 --gpu-memory 80GiB --cpus 8 --memory 64GiB"
 
@@ -38,9 +41,9 @@ def submit(*words, program=("true",)):
 
 
 @contextmanager
-def daemon():
+def daemon(*options):
     """Run `slipstream queue serve`, and end it as systemd would."""
-    command = [sys.executable, "-m", "slipstream.cli", "queue", "serve"]
+    command = [sys.executable, "-m", "slipstream.cli", "queue", "serve", *options]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     assert "serving the queue" in process.stderr.readline()
@@ -79,7 +82,7 @@ def test_jobs_of_the_page_run_and_a_killed_daemon_is_continued(home, tmp_path):
     waiting = queue(f"show {share}")
     assert waiting["message"].startswith("waits for 1 free GPU with 20 GiB; free now: 0; starts")
     (tmp_path / "go").touch()
-    with daemon() as process:
+    with daemon("--keep", "7d", "--keep-starts", "1000") as process:
         done = wait_for(first, "succeeded")
         wait_for(share, "succeeded")
     assert process.returncode == 128 + signal.SIGTERM
@@ -129,7 +132,7 @@ def test_a_job_keeps_all_that_it_asked_for(home):
     assert job["message"].startswith("never starts: 0 of 1 machines have 1.465 GiB of 1 GPU")
 
 
-def test_without_a_daemon_a_command_says_so(home):
+def test_without_a_daemon_a_command_says_so(home, monkeypatch):
     done = in_process("queue", "submit", "true")
     assert "no daemon serves the queue; start it with: slipstream queue serve" in done.stderr
 
@@ -173,11 +176,15 @@ def test_machines_and_quotas(home):
         ("machines add", "`machines add` was called with 0 hosts"),
         ("submit --set hosts=2 true", "--set hosts=2 is for jobs over machines; add some first"),
         ("submit --gpus 1 job.yaml", "resources of a job file are in the file"),
+        ("autoscale pool --max-machines 2 --min-machines 3", "--min-machines is 3, --max-machines"),
+        ("submit --set on=aws job.yaml", "the job runs on aws, but the queue runs jobs on its own"),
+        ("submit job.yaml more", "'more' follows the job file job.yaml"),
         ("scale --max-machines 2 --price 0", "allowed: a price above 0, one from 0 on"),
         ("machines add a --local --gpus 1", "the GPUs of machine a have no memory"),
     ],
 )
-def test_wrong_usage(home, words, message):
+def test_wrong_usage(home, tmp_path, words, message):
+    (tmp_path / "job.yaml").write_text("command: train.py\n")
     assert message in usage_error("queue", *words.split())
 
 
@@ -191,6 +198,43 @@ def test_scaling_says_how_many_machines_the_jobs_are_worth(home):
     assert "1 machine; idle ones are kept for" in (
         in_process("queue", "scale", "--max-machines", "8", "--price", "3.50").stdout
     )
+
+
+def test_a_group_is_scaled_only_when_somebody_says_so(home, monkeypatch):
+    assert queue("autoscale") == {"group": None}
+    unknown = usage_error("queue", "autoscale", "pool", "--max-machines", "8", "--yes")
+    assert "there is no group of machines 'pool'" in unknown
+    make_group(home, monkeypatch)
+    words = "autoscale pool --max-machines 8 --price 3.50 --waiting-price 10 --idle 5m"
+    refused = in_process("queue", *words.split())
+    assert refused.code == 2
+    assert "up to 8 machines of pool for 28.00 US dollars an hour" in refused.stderr
+    assert "nobody can be asked for the cost here; allow it with --yes" in refused.stderr
+    assert queue("autoscale") == {"group": None}
+    found = queue(f"{words} --min-machines 1 --yes")
+    assert (found["group"], found["min_machines"], found["max_machines"]) == ("pool", 1, 8)
+    assert (found["machine_price"], found["waiting_price"]) == (3.5, 10.0)
+    assert (found["idle_seconds"], found["lease_seconds"]) == (300.0, 7200.0)
+    shown = in_process("queue", "autoscale").stdout
+    assert "none (1 to 8)" in shown
+    assert "kept for 5 min" in shown
+    assert queue("autoscale --off") == {"group": None}
+
+
+def make_group(home, monkeypatch):
+    """Write the record of a group of machines that a cloud has made."""
+    request = ClusterRequest(
+        name="pool",
+        num_machines=1,
+        instance_type="g4dn.xlarge",
+        public_key="",
+        open_to=("192.0.2.1/32",),
+        deadline_at=time.time() + 3600.0,
+    )
+    fields = {"provider": "aws", "region": "us-east-1", "created_at": time.time()}
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "example")
+    GroupFolder(home, "pool").write(GroupRecord(request=request, **fields))
 
 
 def test_without_the_extra_the_command_says_what_to_install():
