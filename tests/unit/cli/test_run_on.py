@@ -93,9 +93,15 @@ def test_a_script_is_named_relative_to_the_folder_that_is_brought(tmp_path: Path
         ("run --on mars x.py", "on is 'mars'"),
         ("run --on local -H a,b -m x", "hosts are named with -H or --hostfile, and the engine is"),
         ("run --on ssh -H a:1,b:2 -m x", "different numbers of ranks (a:1, b:2)"),
-        ("run --on ssh --tty x.py", "--tty is not for engines (--on, job files); leave it out"),
+        (
+            "run --on ssh --tty x.py",
+            "--tty is not for engines (--on, --plan, job files); leave it out",
+        ),
         ("run --on ssh --min 2 x.py", "say --set hosts=2:4 for 2 to 4 hosts"),
-        ("run --on ssh -np 4 x.py", "--num-proc is not for engines (--on, job files); say -n"),
+        (
+            "run --on ssh -np 4 x.py",
+            "--num-proc is not for engines (--on, --plan, job files); say -n",
+        ),
         ("run --tty job.yaml", "--tty is not for engines"),
         ("run -n 1 --set hosts=2 x.py", "--set is given without an engine; say --on ssh"),
         ("run -n 1 --detach x.py", "--detach is given without an engine"),

@@ -108,7 +108,7 @@ def _rows(spec: JobSpec, plan: ForecastPlan) -> Iterator[tuple[str, str]]:
     yield "from the plan", ", ".join(filter(None, named))
     if differences:
         kept = (
-            f"{_words(name, chosen)} (the plan has {planned})"
+            f"{_words(name, chosen) or name} (the plan has {_value_words(name, planned)})"
             for name, (planned, chosen) in differences.items()
         )
         yield "from the job", "; ".join(kept)
@@ -121,13 +121,15 @@ def _words(name: str, value: object) -> str:
     """Return a field of a job with its value, or "" for one that says nothing."""
     if name.startswith("env."):
         return name.removeprefix("env.")
-    if name == "deadline" and isinstance(value, float):
-        value = duration_words(value)
-    elif name == "cost_cap":
-        value = f"{value:.2f} $"
-    elif name == "cloud.spot":
+    if name == "cloud.spot":
         return "spot" if value else ""
-    return f"{_NAMES.get(name, name)} {value}"
+    return f"{_NAMES.get(name, name)} {_value_words(name, value)}"
+
+
+def _value_words(name: str, value: object) -> str:
+    if isinstance(value, float) and name == "deadline":
+        return duration_words(value)
+    return f"{value:.2f} $" if name == "cost_cap" else str(value)
 
 
 def _forecast_words(plan: ForecastPlan) -> str:
