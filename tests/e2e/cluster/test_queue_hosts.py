@@ -184,6 +184,21 @@ def test_a_job_is_cancelled_while_it_starts_and_while_it_runs(queue: QueueDesk) 
         wait_until(lambda name=name: not left_behind(queue.hosts[name]))
 
 
+@pytest.mark.slow("trouble of a queued run")
+def test_the_speed_of_a_job_comes_to_the_daemon(queue: QueueDesk) -> None:
+    with queue.daemon():
+        number = queue.submit("told", "reports.py 40")
+        wait_until(lambda: queue.job(number)["output"], 100.0)
+        progress = queue.desk.path(queue.job(number)["output"]).with_name("progress")
+        wait_until(lambda: progress.exists() and progress.read_text(), 100.0)
+        assert json.loads(progress.read_text().splitlines()[0]) == {
+            "hosts": 1,
+            "samples_per_second": 10.0,
+        }
+        queue.call("cancel", str(number))
+        queue.wait(number, "cancelled")
+
+
 def clients(queue: QueueDesk) -> list[str]:
     """Return the processes of the clients at the desk, as the desk counts."""
     found = queue.desk.run("pgrep", "-f", "queue.runs.client").stdout

@@ -89,8 +89,15 @@ def request_of(spec: JobSpec) -> ResourceRequest:
         accelerators=wanted.accelerators,
         min_hosts=spec.hosts.min,
         max_hosts=spec.hosts.max,
-        on="ssh" if spec.hosts.max > 1 else "",
+        on="ssh" if _needs_ssh(spec) else "",
     )
+
+
+def _needs_ssh(spec: JobSpec) -> bool:
+    """Return whether a job has several hosts, or brings what only hosts behind ssh get."""
+    software = spec.software
+    brought = (software.packages, software.requirements, software.setup, spec.data, spec.code.git)
+    return spec.hosts.max > 1 or any(brought)
 
 
 def fields_of(spec: JobSpec, environ: Mapping[str, str], grace_seconds: float) -> dict[str, Any]:
