@@ -20,8 +20,10 @@ from slipstream.cli import app
 from slipstream.cli.run_hosts import HostArguments, choose_hosts
 from slipstream.forecast.hardware import load
 from slipstream.forecast.memory import PeakMemory
+from slipstream.forecast.observed.correction import Correction
 from slipstream.forecast.report.as_json import as_json
 from slipstream.forecast.report.terminal import (
+    corrections,
     duration,
     gib,
     launch_command,
@@ -170,6 +172,20 @@ def test_dearer_plans_that_are_faster_are_counted() -> None:
     assert "1 of them faster than the first" in _shown(losers(result, 1))
     slower = Result(result.plans[1:], ())
     assert "1 more plan that fits: more expensive" in _shown(losers(slower, 1))
+
+
+def test_corrections_are_said_for_each_device() -> None:
+    used, outdated = Correction(1.166, 0.4, 2), Correction(outdated=1)
+    plans = [
+        _plan(_rented("A100-40GB"), 0.1, correction=used),
+        _plan(_rented("T4"), 0.2, correction=outdated),
+        _plan(_rented("V100"), 0.3),
+    ]
+    assert corrections(plans) == [
+        "corrected by 2 earlier runs on A100-40GB: seconds x 1.17 (--no-observations: without)",
+        "1 earlier run on T4 had forecasts with other parameters or tables, so nothing is"
+        " corrected by them",
+    ]
 
 
 def test_losers_are_grouped_with_the_nearest_first() -> None:

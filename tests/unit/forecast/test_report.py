@@ -20,6 +20,7 @@ from run_kinds import KIND, SETUP
 
 from slipstream.forecast.hardware import load
 from slipstream.forecast.memory import PeakMemory
+from slipstream.forecast.observed.correction import Correction
 from slipstream.forecast.report import (
     charts,
     colours,
@@ -286,7 +287,9 @@ def test_each_part_and_each_use_has_a_colour_of_its_own() -> None:
 
 
 @pytest.mark.slow("forecast report")
-def test_a_network_is_named_once(plans: list[Plan]) -> None:
-    page = forecast_page(Result(tuple(plans), ()), {}, 8)
+def test_a_network_is_named_once_and_a_correction_is_said(plans: list[Plan]) -> None:
+    first = replace(plans[0], correction=Correction(1.166, 0.4, 2))
+    page = forecast_page(Result((first, *plans[1:]), ()), {}, 8)
+    assert "corrected by 2 earlier runs on A100-40GB: seconds x 1.17" in page
     assert "100 Gbit/s" in page
     assert "100 Gbit/s, 100 Gbit/s" not in page

@@ -154,7 +154,7 @@ def plan(
         local_steps=local_steps,
         alone=None if alone is None else parse_alone(alone),
         input_rate=input_rate,
-        observations=None if no_observations else str(observations_file(home_folder())),
+        observations=None if no_observations else _observations(),
         search_seconds=parse_duration(search_time, "search time"),
     )
     with searching() as display:
@@ -165,6 +165,12 @@ def plan(
         _write_page(result, asked, html, top)
     if not result.plans:
         raise typer.Exit(1)
+
+
+def _observations() -> str | None:
+    """Return the path of the file of earlier runs, or None if there is none yet."""
+    path = observations_file(home_folder())
+    return str(path) if path.exists() else None
 
 
 def _emit(

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -45,11 +45,14 @@ class Correction:
         factor: Factor on seconds (default 1).
         narrowing: Factor on the logarithm of the interval's bounds, 0 to 1 (default 1).
         observations: Number of earlier runs of this kind (default 0).
+        outdated: Number of further runs that are of this kind but for the parameters and tables
+            with which they were forecast; these runs are not used (default 0).
     """
 
     factor: float = 1.0
     narrowing: float = 1.0
     observations: int = 0
+    outdated: int = 0
 
     def seconds(self, value: float, bound: float) -> float:
         """Return the corrected bound of an interval; with `bound` = `value`, the corrected value.
@@ -96,8 +99,9 @@ def correction(
         widths: Standard deviations of the prior.
     """
     alike = [found for found in observations if found.kind == kind]
+    outdated = sum(_is_outdated(found.kind, kind) for found in observations)
     if not alike:
-        return Correction()
+        return Correction(outdated=outdated)
     setups = list(dict.fromkeys([setup, *(found.setup for found in alike)]))
     slopes = np.zeros((len(alike), 1 + len(setups)))
     slopes[:, 0] = 1.0
@@ -119,4 +123,9 @@ def correction(
         factor=math.exp(float(point[0] + point[1])),
         narrowing=min(1.0, math.sqrt(left / before)),
         observations=len(alike),
+        outdated=outdated,
     )
+
+
+def _is_outdated(kind: RunKind, now: RunKind) -> bool:
+    return kind != now and replace(kind, tables=now.tables) == now

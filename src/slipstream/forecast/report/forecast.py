@@ -7,7 +7,7 @@ from typing import cast
 
 from slipstream.forecast.report import charts, rows, spans, tables
 from slipstream.forecast.report.page import Cell, Column, Figure, Section, Table, page
-from slipstream.forecast.report.terminal import duration, launch_command
+from slipstream.forecast.report.terminal import corrections, duration, launch_command
 from slipstream.forecast.search.plan import Interval, Plan
 from slipstream.forecast.search.search import Result
 
@@ -53,7 +53,8 @@ def _summary(result: Result) -> str:
     else:
         words = f"The only plan is {rows.hardware(first)}"
     command = f"To start it, run: {launch_command(first)}"
-    return f"{words}: {step} per step ({bounds}), limited by {first.limit}. {command}"
+    earlier = "".join(f" {line}." for line in corrections([first]))
+    return f"{words}: {step} per step ({bounds}), limited by {first.limit}.{earlier} {command}"
 
 
 def _asked(asked: Mapping[str, object]) -> Section:

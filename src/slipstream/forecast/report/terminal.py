@@ -55,21 +55,30 @@ def table(result: Result, most: int = 10) -> Table:
     return plan_table
 
 
-def corrections(plans: Sequence[Plan]) -> list[Text]:
-    """Return a line for each correction of plans by earlier runs.
+def corrections(plans: Sequence[Plan]) -> list[str]:
+    """Return sentences about the corrections of plans by earlier runs.
 
     Args:
         plans: Plans that are shown.
     """
-    found = {plan.machine.cluster.device.name: plan.correction for plan in plans[::-1]}
-    return [
-        Text(
-            f"corrected by {earlier.observations} earlier run{'s' * (earlier.observations > 1)} on"
-            f" {device}: seconds x {earlier.factor:.2f} (--no-observations: without)"
-        )
-        for device, earlier in reversed(found.items())
-        if earlier.observations
-    ]
+    by_device = {plan.machine.cluster.device.name: plan.correction for plan in plans[::-1]}
+    lines: list[str] = []
+    for device, earlier in reversed(by_device.items()):
+        if earlier.observations:
+            lines.append(
+                f"corrected by {_runs(earlier.observations)} on {device}: seconds x"
+                f" {earlier.factor:.2f} (--no-observations: without)"
+            )
+        if earlier.outdated:
+            lines.append(
+                f"{_runs(earlier.outdated)} on {device} had forecasts with other parameters or"
+                " tables, so nothing is corrected by them"
+            )
+    return lines
+
+
+def _runs(count: int) -> str:
+    return f"{count} earlier run{'s' if count > 1 else ''}"
 
 
 def losers(result: Result, most: int = 10) -> Group:
