@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,7 +56,8 @@ def chosen_plan(file: str | None, choose: int | None) -> ForecastPlan | None:
 def _answer_at_the_terminal() -> None:
     """Let questions be answered at the terminal, since the standard input was the plan."""
     if sys.stderr.isatty():
-        sys.stdin = Path("/dev/tty").open(encoding="utf-8")  # noqa: SIM115 (until the end)
+        with suppress(OSError):  # without a terminal, the question says that nobody can be asked
+            sys.stdin = Path("/dev/tty").open(encoding="utf-8")  # noqa: SIM115 (until the end)
 
 
 def show_plan(spec: JobSpec, plan: ForecastPlan) -> None:
