@@ -142,10 +142,12 @@ def run_spec(spec: JobSpec, base: Path, choices: RunChoices) -> int:
     Raises:
         UsageError: hosts are named for an engine that finds its hosts itself.
     """
-    from slipstream.cluster.spec import fill_job, read_plan_file
+    from slipstream.cluster.spec import check_place, fill_job, read_plan_file
 
     plan = choices.plan or (read_plan_file(base / spec.plan) if spec.plan else None)
-    spec = spec if plan is None else fill_job(spec, plan)
+    if plan is not None:
+        spec = fill_job(spec, plan)
+        check_place(spec, plan)
     if choices.names_hosts and spec.on != "ssh":
         raise UsageError(
             f"hosts are named with -H or --hostfile, and the engine is {spec.on}; say --on ssh, or"

@@ -16,7 +16,14 @@ from slipstream.cluster.control.plan import make_plan
 from slipstream.cluster.control.written_back import PLAN_FACT
 from slipstream.cluster.engines.choice import make_engine
 from slipstream.cluster.records import RunLog, RunRecord, Store
-from slipstream.cluster.spec import ForecastPlan, JobSpec, check_job, fill_job, read_plan_file
+from slipstream.cluster.spec import (
+    ForecastPlan,
+    JobSpec,
+    check_job,
+    check_place,
+    fill_job,
+    read_plan_file,
+)
 from slipstream.errors import SlipstreamError, UsageError
 
 # Machines of a cloud get a deadline even if the job has none.
@@ -65,7 +72,9 @@ class RunSession:
         """
         if plan is None and spec.plan:
             plan = read_plan_file(base / spec.plan)
-        spec = spec if plan is None else fill_job(spec, plan)
+        if plan is not None:
+            spec = fill_job(spec, plan)
+            check_place(spec, plan)
         fields = spec.model_dump(mode="json")
         record = self.log.going_on(spec.name, engine=spec.on, spec=fields)
         if record is not None:

@@ -97,34 +97,39 @@ def fill_job(job: JobSpec, plan: ForecastPlan) -> JobSpec:
     Args:
         job: Description of the job.
         plan: Plan of a forecast.
-
-    Raises:
-        UsageError: the job has to say where the hosts of the plan are.
     """
     chosen = job.model_dump(exclude_unset=True)
-    if "on" not in chosen:
-        chosen["on"] = _engine_for(job, plan)
-    return check_job(_over(plan_fields(plan, chosen["on"]), chosen), "the job with its plan")
+    if "on" not in chosen and job.ssh.hosts:
+        chosen["on"] = "ssh"
+    elif "on" not in chosen and plan.cloud in CLOUDS:
+        chosen["on"] = plan.cloud
+    filled = _over(plan_fields(plan, chosen.get("on", "")), chosen)
+    return check_job(filled, "the job with its plan")
 
 
-def _engine_for(job: JobSpec, plan: ForecastPlan) -> str:
-    if job.ssh.hosts:
-        return "ssh"
-    if plan.cloud in CLOUDS:
-        return plan.cloud
+def check_place(job: JobSpec, plan: ForecastPlan) -> None:
+    """Refuse a job with a plan if nobody has said where its hosts are.
+
+    Args:
+        job: Description of the job, filled from the plan.
+        plan: Plan of a forecast.
+
+    Raises:
+        UsageError: the hosts are not this machine, and the job has no engine.
+    """
+    if "on" in job.model_fields_set:
+        return
     if plan.cloud:
         raise UsageError(
             f"the plan is for {plan.hardware}, and Slipstream creates machines on"
             f" {' and '.join(CLOUDS)} only; name hosts that you have made there (-H a,b, or on"
             " and ssh.hosts in the job), or forecast with --clouds aws"
         )
-    hosts = job.hosts.max if "hosts" in job.model_fields_set else plan.hosts
-    if hosts > 1:
+    if job.hosts.max > 1:
         raise UsageError(
-            f"the job has {hosts} hosts of your own; name them (-H a,b, or on and ssh.hosts"
+            f"the job has {job.hosts.max} hosts of your own; name them (-H a,b, or on and ssh.hosts"
             " in the job), or choose an engine that finds hosts, such as --on slurm"
         )
-    return "local"
 
 
 def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from forecast_plans import forecast_text, plan_of, rented_plan
 
-from slipstream.cluster.spec import JobSpec, check_job, fill_job, read_job, read_plan
+from slipstream.cluster.spec import JobSpec, check_job, check_place, fill_job, read_job, read_plan
 from slipstream.cluster.spec.plan import ForecastPlan
 from slipstream.errors import UsageError
 
@@ -128,7 +128,9 @@ def test_the_job_prevails_field_by_field() -> None:
 def test_filling_a_job_again_changes_nothing(plan: dict[str, Any]) -> None:
     filled = fill_job(job(), parsed(plan))
     assert fill_job(filled, parsed(plan)) == filled
-    assert fill_job(check_job(filled.model_dump(mode="json"), "a record"), parsed(plan)) == filled
+    recorded = check_job(filled.model_dump(mode="json"), "a record")
+    assert fill_job(recorded, parsed(plan)) == filled
+    check_place(recorded, parsed(plan))
 
 
 def test_a_plan_without_an_end_sets_no_deadline() -> None:
@@ -137,13 +139,30 @@ def test_a_plan_without_an_end_sets_no_deadline() -> None:
     assert filled.cost_cap is None
 
 
-def test_hosts_that_nobody_names_are_asked_for() -> None:
-    with pytest.raises(UsageError, match="the job has 2 hosts of your own; name them"):
-        fill_job(job(), parsed(plan_of(hosts=2)))
-    assert fill_job(job(hosts=1), parsed(plan_of(hosts=2))).on == "local"
-    with pytest.raises(UsageError, match="creates machines on aws and aliyun only"):
-        fill_job(job(), parsed(rented_plan(cloud="gcp", hardware="1 x gcp a2-highgpu-1g")))
-    assert fill_job(job(on="ssh"), parsed(rented_plan(cloud="gcp"))).on == "ssh"
+@pytest.mark.parametrize(
+    ("plan", "fields", "words"),
+    [
+        (plan_of(), {}, ""),
+        (plan_of(hosts=2), {}, "the job has 2 hosts of your own; name them"),
+        (plan_of(hosts=2), {"hosts": 1}, ""),
+        (plan_of(), {"hosts": "1:3"}, "the job has 3 hosts of your own"),
+        (plan_of(hosts=2), {"on": "slurm"}, ""),
+        (plan_of(hosts=2), {"ssh": {"hosts": ["a", "b"]}}, ""),
+        (rented_plan(), {}, ""),
+        (rented_plan(cloud="gcp"), {}, "creates machines on aws and aliyun only"),
+        (rented_plan(cloud="gcp"), {"on": "ssh"}, ""),
+        (rented_plan(cloud="gcp"), {"on": "local", "hosts": 1}, ""),
+    ],
+)
+def test_hosts_that_nobody_names_are_asked_for(
+    plan: dict[str, Any], fields: dict[str, Any], words: str
+) -> None:
+    filled = fill_job(job(**fields), parsed(plan))
+    if not words:
+        check_place(filled, parsed(plan))
+        return
+    with pytest.raises(UsageError, match=words):
+        check_place(filled, parsed(plan))
 
 
 def test_a_job_file_names_its_plan(tmp_path: Path) -> None:
