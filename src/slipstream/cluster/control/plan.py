@@ -12,6 +12,7 @@ from slipstream.cluster.head.placement import RetryRules, RunPlacement
 from slipstream.cluster.head.roles import RolePart
 from slipstream.cluster.records import RunRecord
 from slipstream.cluster.spec import JobSpec
+from slipstream.cluster.spec.storage import storage_buckets
 from slipstream.settings import (
     checkpoint_environment,
     job_key_environment,
@@ -112,6 +113,7 @@ class RunPlan:
                 for name, role in spec.roles.items()
             ),
             gpu_memory_gib=spec.resources.gpu_memory or 0.0,
+            buckets=storage_buckets(spec.storage, cwd),
             heads=heads,
             head_port=head_port,
             certificate=self.certificate,

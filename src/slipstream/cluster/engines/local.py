@@ -12,13 +12,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from slipstream.cluster.control.plan import RunPlan
+from slipstream.cluster.engines.preparation import bring_storage
 from slipstream.cluster.engines.probe import probe, shortcomings
 from slipstream.cluster.engines.protocol import HeadState, JournalPart, RunProgress
 from slipstream.cluster.engines.this_host import ThisHost
+from slipstream.cluster.head.mounts import mounted_argv
 from slipstream.cluster.head.placement import FILE_NAME, JOURNAL
 from slipstream.cluster.outside import outside
 from slipstream.cluster.spec import JobSpec
 from slipstream.cluster.spec.parts import HostResources, HostSoftware
+from slipstream.cluster.spec.storage import storage_mounts
 from slipstream.errors import ConfigError, UsageError
 from slipstream.settings import absolute_module_path
 
@@ -63,6 +66,11 @@ class LocalEngine:
     def prepare(self, plan: RunPlan, progress: RunProgress) -> None:
         """Make the folder of the run."""
         plan.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._look(plan, progress)
+        bring_storage(plan, ThisHost(), str(plan.code_folder), sys.executable, progress)
+
+    def _look(self, plan: RunPlan, progress: RunProgress) -> None:
+        """Refuse a job for which this host lacks something."""
         if plan.spec.resources == HostResources() and not plan.spec.software.cuda:
             return
         with progress.stage("look"):
@@ -83,9 +91,11 @@ class LocalEngine:
             cwd=str(plan.code_folder), hosts=("localhost",), python=sys.executable
         )
         placement.write(plan.folder)
+        head = [sys.executable, "-m", "slipstream.cluster.head", str(plan.folder)]
+        mounts = storage_mounts(plan.spec.storage, str(plan.code_folder))
         with outside("local start"), (plan.folder / "head.log").open("ab") as log:
             self._head = subprocess.Popen(
-                [sys.executable, "-m", "slipstream.cluster.head", str(plan.folder)],
+                mounted_argv(sys.executable, mounts, head),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

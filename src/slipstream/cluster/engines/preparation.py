@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from slipstream.cluster.engines.environment import (
 from slipstream.cluster.engines.probe import HostFacts
 from slipstream.cluster.engines.protocol import RunProgress
 from slipstream.cluster.engines.this_host import HostWithFiles
+from slipstream.cluster.head.mounts import mounted_argv
+from slipstream.cluster.spec.storage import storage_buckets, storage_mounts
 
 SETUP_SECONDS = 3600.0
 
@@ -45,6 +48,7 @@ def prepare_host(
     if plan.spec.data:
         with progress.stage("data", host.name):
             _bring_data(plan, host, folder, python)
+    bring_storage(plan, host, f"{folder}/code", python, progress)
     if plan.spec.software.setup:
         with progress.stage("set-up", host.name):
             _run_setup(plan, host, folder, python)
@@ -73,6 +77,35 @@ def _bring_data(plan: RunPlan, host: HostWithFiles, folder: str, python: str) ->
             continue
         fetch = shlex.join([python, "-m", "slipstream.cluster.head.fetch", item.source, target])
         host.run(fetch, what=f"fetching {item.source}", seconds=SETUP_SECONDS)
+
+
+def bring_storage(
+    plan: RunPlan, host: HostWithFiles, cwd: str, python: str, progress: RunProgress
+) -> None:
+    """Bring the files of buckets to a host, and try to mount the storage there.
+
+    Args:
+        plan: Run.
+        host: Host.
+        cwd: Absolute path of the folder of the code on the host.
+        python: Path of Python in an environment with Slipstream.
+        progress: Listener for the stage.
+
+    Raises:
+        CommandFailedError: a bucket cannot be read, or storage cannot be mounted.
+    """
+    if not plan.spec.storage:
+        return
+    mounts = storage_mounts(plan.spec.storage, cwd)
+    access = json.dumps({**plan.spec.env, **plan.secret_variables})
+    with progress.stage("storage", host.name):
+        for bucket in storage_buckets(plan.spec.storage, cwd):
+            bring = [python, "-m", "slipstream.cluster.head.buckets", bucket.url, bucket.folder]
+            what = f"bringing the bucket {bucket.name}"
+            host.run(shlex.join(bring), what=what, text=access, seconds=SETUP_SECONDS)
+        if mounts:
+            attempt = mounted_argv(python, mounts, ["true"])
+            host.run(shlex.join(attempt), what="mounting storage", seconds=SETUP_SECONDS)
 
 
 def _run_setup(plan: RunPlan, host: HostWithFiles, folder: str, python: str) -> None:

@@ -15,8 +15,10 @@ from slipstream.cluster.engines.preparation import prepare_host
 from slipstream.cluster.engines.probe import HostFacts, missing_software, probe, shortcomings
 from slipstream.cluster.engines.protocol import HeadState, JournalPart, RunProgress
 from slipstream.cluster.engines.ssh_host import CommandFailedError, SshHost
+from slipstream.cluster.head.mounts import mounted_argv
 from slipstream.cluster.head.placement import ENDED, FILE_NAME, JOURNAL
 from slipstream.cluster.spec import JobSpec
+from slipstream.cluster.spec.storage import storage_mounts
 from slipstream.errors import ConfigError, PeerError, UsageError
 
 NUM_THREADS = 16
@@ -162,6 +164,7 @@ class SshEngine:
         session = f"slipstream-{plan.run}"
         visible = _visible_gpus(plan.spec.ssh.gpus.get(host.name))
         daemon = [*visible, layout.python, "-m", "slipstream.cluster.head.daemon", folder]
+        mounts = storage_mounts(plan.spec.storage, f"{folder}/code")
         head = [layout.python, "-m", "slipstream.cluster.head", folder]
         quoted = shlex.quote(folder)
         lines = [
@@ -169,7 +172,11 @@ class SshEngine:
             f"umask 077; mkdir -p {quoted}; cd {quoted}",
             f"cat > {FILE_NAME}.new; mv {FILE_NAME}.new {FILE_NAME}",
             # The server of tmux outlives this call; without setsid, systemd may end it.
-            _in_tmux(f"{session}-host", [*daemon, host.name], f"{folder}/daemon.log"),
+            _in_tmux(
+                f"{session}-host",
+                mounted_argv(layout.python, mounts, [*daemon, host.name]),
+                f"{folder}/daemon.log",
+            ),
         ]
         if is_head:
             started = _in_tmux(f"{session}-head", head, f"{folder}/head.log")

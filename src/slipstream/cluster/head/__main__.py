@@ -14,6 +14,7 @@ from pathlib import Path
 from slipstream.cluster.head.encryption import server_context
 from slipstream.cluster.head.gpu_share import share_variables
 from slipstream.cluster.head.journal import Journal
+from slipstream.cluster.head.last_step import send_buckets_back
 from slipstream.cluster.head.placement import ENDED, JOURNAL, RunPlacement, read_placement
 from slipstream.cluster.head.supervisor import FinalState, Supervisor
 from slipstream.cluster.head.switchboard import Switchboard
@@ -39,6 +40,7 @@ def main() -> int:
         result = _supervise(placement, folder, journal)
     except SlipstreamError as error:
         result = FinalState("failed", 1, str(error))
+    result = send_buckets_back(placement, journal, result)
     journal.state(result.state, result.reason, exit_code=result.exit_code)
     journal.close()
     (folder / ENDED).touch()

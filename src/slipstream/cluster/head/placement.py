@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from slipstream.cluster.head.buckets import StorageBucket
 from slipstream.cluster.head.roles import RolePart, parse_roles
 from slipstream.errors import ConfigError
 
@@ -67,6 +68,7 @@ class RunPlacement:
         roles: Roles of the ranks (default none: all ranks run `program`).
         gpu_memory_gib: Share in GiB of a GPU's memory that each rank may use; 0 (the default) for
             all of it.
+        buckets: Buckets whose files the head sends back at the end (default none).
         heads: Addresses of the head's host, of which the host daemons use the first that answers;
             empty (the default) if the ranks run on the head's own host, without host daemons.
         head_port: Port at which the head listens (default 0, if there are no host daemons).
@@ -97,6 +99,7 @@ class RunPlacement:
     environ: Mapping[str, str] = field(default_factory=dict[str, str])
     roles: tuple[RolePart, ...] = ()
     gpu_memory_gib: float = 0.0
+    buckets: tuple[StorageBucket, ...] = ()
     heads: tuple[str, ...] = ()
     head_port: int = 0
     certificate: str = ""
@@ -152,4 +155,5 @@ def parse_placement(text: str) -> RunPlacement:
             table[name] = tuple(table[name])
     fields["retry"] = RetryRules(**rules)
     fields["roles"] = parse_roles(fields["roles"])
+    fields["buckets"] = tuple(StorageBucket(**bucket) for bucket in fields["buckets"])
     return RunPlacement(**fields)

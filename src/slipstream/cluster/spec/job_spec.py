@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from slipstream.cluster.spec.engines import Cloud, EngineName, Kubernetes, Ray, Slurm, Ssh
 from slipstream.cluster.spec.model import Command, Duration, Name, SpecModel, Texts
 from slipstream.cluster.spec.parts import Code, Data, HostResources, HostSoftware, Retry, Role
+from slipstream.cluster.spec.storage import Storage
 
 
 class HostRange(SpecModel):
@@ -81,6 +82,9 @@ class JobSpec(SpecModel):
     """Resources of each host."""
     data: tuple[Data, ...] = ()
     """Data that is brought to every host."""
+    storage: dict[str, Storage] = Field(default_factory=dict)
+    """Storage that every host mounts or copies, by a name of your choice, such as
+    `datasets: {nfs: "nas:/export", path: /data}`; for the engines local and ssh, and clouds."""
     retry: Retry = Retry()
     """Rules for new starts after failures."""
     deadline: Duration | None = None
@@ -110,6 +114,15 @@ class JobSpec(SpecModel):
     """Options of Ray."""
     cloud: Cloud = Cloud()
     """Options of AWS and Alibaba Cloud."""
+
+    @model_validator(mode="after")
+    def _storage_fits(self) -> JobSpec:
+        if self.storage and self.on in ("slurm", "k8s", "ray"):
+            raise ValueError(
+                f"storage is mounted by the engines local and ssh, and in clouds, not by {self.on};"
+                " mount it on the nodes, or name claims in k8s.claims"
+            )
+        return self
 
     @model_validator(mode="after")
     def _roles_fit(self) -> JobSpec:

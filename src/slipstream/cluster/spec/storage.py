@@ -1,0 +1,93 @@
+"""Storage in a job description: what every host mounts, and buckets whose files it gets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+
+from pydantic import Field, model_validator
+
+from slipstream.cluster.head.buckets import StorageBucket
+from slipstream.cluster.head.mounts import StorageMount
+from slipstream.cluster.spec.model import SpecModel
+
+KINDS = ("nfs", "disk", "folder", "bucket")
+
+
+class Storage(SpecModel):
+    """Storage that the ranks of every host see: one of nfs, disk, folder and bucket."""
+
+    path: str = Field(min_length=1)
+    """Path at which the ranks see it; absolute, or relative to the code."""
+    nfs: str = ""
+    """Server and path of a network file system (NAS, CPFS, EFS), such as `nas.local:/export`."""
+    disk: str = ""
+    """Disk of the hosts: a device such as `/dev/nvme1n1`, `LABEL=data`, `UUID=...`, or a file with
+    a file system."""
+    folder: str = ""
+    """Folder of the hosts that the ranks see at `path`, such as `/mnt/shared`, at which a cloud's
+    shared folder is mounted (`cloud.shared_folder`)."""
+    bucket: str = ""
+    """URL of a bucket or a folder in it (fsspec), such as `s3://bucket/results`, whose files are
+    copied to every host before the start."""
+    send_back: bool = True
+    """Whether the first host writes new and changed files to the bucket at the end; nothing in it
+    is deleted."""
+    filesystem: str = ""
+    """Type of the file system to mount, such as `nfs4` or `ext4`; by default the one that mount
+    finds."""
+    options: str = ""
+    """Options for mount, such as `ro,nconnect=8`."""
+
+    @model_validator(mode="after")
+    def _has_one_source(self) -> Storage:
+        named = [kind for kind in KINDS if getattr(self, kind)]
+        if len(named) != 1:
+            raise ValueError(
+                f"it names {' and '.join(named) or 'no source'}; allowed: one of {', '.join(KINDS)}"
+            )
+        if self.bucket and (self.filesystem or self.options):
+            raise ValueError("filesystem and options are for what is mounted, not for a bucket")
+        if not self.bucket and not self.send_back:
+            raise ValueError("send_back is for buckets; say options: ro for what is mounted")
+        return self
+
+
+def storage_mounts(storage: Mapping[str, Storage], cwd: str) -> tuple[StorageMount, ...]:
+    """Return what a host mounts.
+
+    Args:
+        storage: Storage of a job, by its names.
+        cwd: Absolute path of the folder of the code on the host.
+    """
+    return tuple(
+        StorageMount(
+            name=name,
+            kind="nfs" if item.nfs else "disk" if item.disk else "folder",
+            source=item.nfs or item.disk or item.folder,
+            target=str(PurePosixPath(cwd) / item.path),
+            filesystem=item.filesystem,
+            options=item.options,
+        )
+        for name, item in storage.items()
+        if not item.bucket
+    )
+
+
+def storage_buckets(storage: Mapping[str, Storage], cwd: str) -> tuple[StorageBucket, ...]:
+    """Return the buckets whose files a host gets.
+
+    Args:
+        storage: Storage of a job, by its names.
+        cwd: Absolute path of the folder of the code on the host.
+    """
+    return tuple(
+        StorageBucket(
+            name=name,
+            url=item.bucket,
+            folder=str(PurePosixPath(cwd) / item.path),
+            is_sent_back=item.send_back,
+        )
+        for name, item in storage.items()
+        if item.bucket
+    )
