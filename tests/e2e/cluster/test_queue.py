@@ -176,7 +176,7 @@ def test_machines_and_quotas(home):
         ("machines add", "`machines add` was called with 0 hosts"),
         ("submit --set hosts=2 true", "--set hosts=2 is for jobs over machines; add some first"),
         ("submit --gpus 1 job.yaml", "resources of a job file are in the file"),
-        ("autoscale pool --max-machines 2 --min-machines 3", "--min-machines is 3, --max-machines"),
+        ("autoscale pool --waiting-price -1", "--price is None, --waiting-price -1; allowed"),
         ("submit --set on=aws job.yaml", "the job runs on aws, but the queue runs jobs on its own"),
         ("submit job.yaml more", "'more' follows the job file job.yaml"),
         ("scale --max-machines 2 --price 0", "allowed: a price above 0, one from 0 on"),
@@ -205,6 +205,8 @@ def test_a_group_is_scaled_only_when_somebody_says_so(home, monkeypatch):
     unknown = usage_error("queue", "autoscale", "pool", "--max-machines", "8", "--yes")
     assert "there is no group of machines 'pool'" in unknown
     make_group(home, monkeypatch)
+    turned = usage_error("queue", "autoscale", "pool", "--min-machines", "3", "--price", "1")
+    assert "--min-machines is 3, --max-machines 1; allowed" in turned
     words = "autoscale pool --max-machines 8 --price 3.50 --waiting-price 10 --idle 5m"
     refused = in_process("queue", *words.split())
     assert refused.code == 2

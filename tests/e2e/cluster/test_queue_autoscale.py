@@ -92,3 +92,32 @@ def test_machines_come_when_a_job_needs_them_and_go_when_they_are_idle(room: Mac
     )
     report = call(room, "cluster", "gc", "--on", "aws")
     assert (report["doomed"], report["kept"], report["leaks"]) == ([], [], [])
+
+
+@pytest.mark.slow("life of a group of machines", represents=False)
+def test_a_job_that_scales_badly_is_tried_on_two_machines_and_goes_back(room: MachineRoom) -> None:
+    call(room, "cluster", "up", "sized", *UP, "--yes")
+    chosen = ("--max-machines", "2", "--settle", "1s", "--idle", "2s")
+    call(room, "queue", "autoscale", "sized", *chosen, "--yes")
+    with daemon(room):
+        number = submit(room, "elastic", "sized.py", "--preemptible", hosts="1:2")
+        seen: list[int] = []
+
+        def has_gone_back() -> bool:
+            job = call(room, "queue", "show", str(number))
+            count = len(job["allocation"])
+            if job["state"] == "running" and seen[-1:] != [count]:
+                seen.append(count)
+            return seen == [1, 2, 1]
+
+        wait_until(has_gone_back, SECONDS)
+        job = call(room, "queue", "show", str(number))
+        assert "on 2 each machine has 55% of the speed" in job["scaling"]
+        room.wait_for(1)
+        call(room, "queue", "cancel", str(number))
+        wait_for(room, number, "cancelled")
+    kinds = [event["kind"] for event in call(room, "queue", "events", str(number))]
+    assert kinds.count("resize") == 2
+    call(room, "queue", "autoscale", "--off")
+    done = room.hosts.desk.run(SLIPSTREAM, "cluster", "down", "sized", environ=room.environ)
+    assert done.returncode == 0, done.stderr

@@ -27,9 +27,10 @@ EXAMPLES = """\b
   slipstream queue autoscale pool --max-machines 8
   slipstream queue autoscale pool --min-machines 1 --max-machines 8 --waiting-price 10
   slipstream queue autoscale                what is there, and why jobs have their machines
-  slipstream queue autoscale --off          the machines stay until the end of their lease
+  slipstream queue autoscale --off          the machines stay until their deadline
 
-The daemon creates and releases the machines. If it ends, they end themselves after --lease.
+The daemon creates and releases the machines, and moves their deadline on as long as it lives.
+Without it, they end themselves at the deadline.
 """
 OFF = "no group of machines is scaled"
 
@@ -69,8 +70,15 @@ def autoscale(
         ),
     ] = None,
     lease: Annotated[
-        str, typer.Option(metavar="TIME", help="Time after which machines end without a daemon.")
+        str,
+        typer.Option(
+            metavar="TIME", help="Time by which the daemon moves the group's deadline on."
+        ),
     ] = "2h",
+    settle: Annotated[
+        str,
+        typer.Option(metavar="TIME", help="Time for which a job runs before its size is changed."),
+    ] = "2m",
     off: Annotated[bool, typer.Option("--off", help="Scale no group any more.")] = False,
     yes: Annotated[
         bool, typer.Option("--yes", "-y", help="Allow the cost without being asked.")
@@ -86,7 +94,9 @@ def autoscale(
             write_scaled_group(store, None)
             forget_sizes(store)
         elif group is not None:
-            chosen = _chosen(group, (min_machines, max_machines), price, waiting_price, idle, lease)
+            prices = _prices(group, price, waiting_price)
+            times = _times(idle, lease, settle)
+            chosen = _chosen(group, (min_machines, max_machines), prices, times)
             if not yes:
                 _confirm(chosen)
             write_scaled_group(store, chosen)
@@ -95,41 +105,60 @@ def autoscale(
         wake_daemon()
 
 
+def _prices(name: str, price: float | None, waiting_price: float) -> tuple[float, float]:
+    """Return the prices of an hour of a machine and of an hour of waiting in US dollars."""
+    from slipstream.cluster.groups.group_session import GroupSession
+    from slipstream.settings import home_folder
+
+    if waiting_price < 0 or (price is not None and price <= 0):
+        raise UsageError(
+            f"--price is {price}, --waiting-price {waiting_price:g}; allowed: a price above 0, and"
+            " one from 0 on"
+        )
+    group = GroupSession(home_folder()).open(name)
+    return (_price(group) if price is None else price), waiting_price
+
+
+def _times(idle: str | None, lease: str, settle: str) -> tuple[float | None, float, float]:
+    """Return the times that were stated in seconds."""
+    return (
+        parse_duration(idle, "--idle") if idle else None,
+        parse_duration(lease, "--lease"),
+        parse_duration(settle, "--settle"),
+    )
+
+
 def _chosen(
     name: str,
     limits: tuple[int, int],
-    price: float | None,
-    waiting_price: float,
-    idle: str | None,
-    lease: str,
+    prices: tuple[float, float],
+    times: tuple[float | None, float, float],
 ) -> ScaledGroup:
-    from slipstream.cluster.groups.group_session import GroupSession
     from slipstream.cluster.queue.autoscaling.scaled_group import ScaledGroup
     from slipstream.cluster.queue.autoscaling.sizes import ScalingPolicy
-    from slipstream.settings import home_folder
 
     least, most = limits
-    if least > most or waiting_price < 0:
+    if least > most:
         raise UsageError(
-            f"--min-machines is {least}, --max-machines {most}, --waiting-price {waiting_price:g};"
-            " allowed: no more at least than at most, and a price from 0 on"
+            f"--min-machines is {least}, --max-machines {most}; allowed: no more at least than at"
+            " most"
         )
-    group = GroupSession(home_folder()).open(name)
-    machine_price = _price(group) if price is None else price
     policy = ScalingPolicy(
         min_machines=least,
         max_machines=most,
-        machine_price=machine_price,
-        waiting_price=waiting_price,
+        machine_price=prices[0],
+        waiting_price=prices[1],
     )
+    idle, lease, settle = times
     return ScaledGroup(
         group=name,
         min_machines=least,
         max_machines=most,
-        machine_price=machine_price,
-        waiting_price=waiting_price,
-        idle_seconds=parse_duration(idle, "--idle") if idle else policy.idle_seconds,
-        lease_seconds=parse_duration(lease, "--lease"),
+        machine_price=prices[0],
+        waiting_price=prices[1],
+        idle_seconds=policy.idle_seconds if idle is None else idle,
+        lease_seconds=lease,
+        settle_seconds=settle,
     )
 
 
@@ -188,7 +217,7 @@ def _page(chosen: ScaledGroup, members: list[QueueMachine]) -> Table:
         "prices": f"{chosen.machine_price:g} US dollars an hour for a machine,"
         f" {chosen.waiting_price:g} for waiting",
         "idle": f"kept for {_minutes(chosen.idle_seconds)}",
-        "lease": f"{_minutes(chosen.lease_seconds)} without a daemon",
+        "lease": f"the daemon moves the deadline on by {_minutes(chosen.lease_seconds)}",
         "problem": chosen.problem,
     }
     for name, text in rows.items():

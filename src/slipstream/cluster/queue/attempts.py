@@ -180,7 +180,7 @@ def note(session: Session, job: int, now: float, kind: str, text: str) -> None:
 
 def _begin_attempt(session: Session, number: int, allocation: Allocation, now: float) -> None:
     job = session.get_one(JobRow, number)
-    job.state = "starting"
+    job.state, job.message = "starting", ""
     job.num_attempts += 1
     prefix = RUN_PREFIX if job.spec is not None else ""
     session.add(

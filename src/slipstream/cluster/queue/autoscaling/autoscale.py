@@ -4,7 +4,7 @@ Each look compares what should be there with what the provider lists, and change
 matters that is only in memory, so a daemon that is killed anywhere is continued by the next one:
 creations are idempotent by the ledger, a machine is in the queue only if the provider has it, and
 it leaves the queue in a transaction that is refused while a job holds anything of it. The machines
-end themselves after the lease, which is renewed as long as a daemon lives.
+end themselves at the deadline of the group, which is moved on as long as a daemon lives.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+
+from sqlalchemy import select
 
 from slipstream.cluster.control.api import LogView
 from slipstream.cluster.groups.group_record import GroupFolder
@@ -127,7 +129,7 @@ class AutoScaler:
     def _renew(
         self, group: MachineGroup, scaled: ScaledGroup, machines: Sequence[ClusterMachine]
     ) -> None:
-        """Set a later deadline when half of the lease is over."""
+        """Set a later deadline when less than half of the lease is left."""
         now = time.time()
         if group.record.request.deadline_at - now >= scaled.lease_seconds / 2.0:
             return
@@ -201,7 +203,8 @@ class AutoScaler:
 
     def _busy(self) -> set[str]:
         with self._store.transaction() as session:
-            rows = session.query(AttemptRow).where(AttemptRow.ended_at.is_(None))
+            query = select(AttemptRow).where(AttemptRow.ended_at.is_(None))
+            rows = session.scalars(query)
             return {share["machine"] for row in rows for share in row.allocation}
 
     def _write_request(self, name: str, **changes: float) -> None:
@@ -248,6 +251,9 @@ def scaling(home: Path) -> Generator[None]:
             except SlipstreamError as error:
                 _log.warning("the machines are not scaled: %s", error)
                 scaler.tell_problem(str(error))
+                pause = PROBLEM_SECONDS
+            except Exception:  # noqa: BLE001 - the top of the thread, which must go on
+                _log.exception("the machines are not scaled")
                 pause = PROBLEM_SECONDS
 
     threading.Thread(target=scale_until_over, name="scaling", daemon=True).start()

@@ -29,7 +29,8 @@ class ScaledGroup:
         machine_price: Price of a machine in US dollars per hour.
         waiting_price: Price of an hour in which a job has not ended, in US dollars.
         idle_seconds: Time for which an idle machine is kept.
-        lease_seconds: Time until the machines end themselves if the daemon does not go on.
+        lease_seconds: Time by which the daemon moves the deadline of the group on, when less than
+            half of it is left.
         settle_seconds: Time for which a job runs on a number of machines before it is changed
             (default 120, several reports of its speed).
         like: Machine like those of the group, or None if none was seen yet.
