@@ -12,7 +12,7 @@ from slipstream.cluster.head.placement import RetryRules, RunPlacement
 from slipstream.cluster.head.roles import RolePart
 from slipstream.cluster.records import RunRecord
 from slipstream.cluster.spec import JobSpec
-from slipstream.cluster.spec.storage import storage_buckets
+from slipstream.cluster.spec.storage import storage_buckets, storage_mounts
 from slipstream.settings import (
     checkpoint_environment,
     job_key_environment,
@@ -89,6 +89,9 @@ class RunPlan:
             head_port: Port of the head (default 0).
         """
         spec, rules = self.spec, self.spec.retry
+        volumes = tuple(mount.target for mount in storage_mounts(spec.storage, cwd))
+        container = spec.container.as_image(volumes)
+        python = python if container is None else container.python
         return RunPlacement(
             run=self.run,
             program=spec.command,
@@ -114,6 +117,7 @@ class RunPlan:
             ),
             gpu_memory_gib=spec.resources.gpu_memory or 0.0,
             buckets=storage_buckets(spec.storage, cwd),
+            container=container,
             heads=heads,
             head_port=head_port,
             certificate=self.certificate,

@@ -49,6 +49,7 @@ def prepare_host(
         with progress.stage("data", host.name):
             _bring_data(plan, host, folder, python)
     bring_storage(plan, host, f"{folder}/code", python, progress)
+    try_container(plan, host, progress)
     if plan.spec.software.setup:
         with progress.stage("set-up", host.name):
             _run_setup(plan, host, folder, python)
@@ -106,6 +107,34 @@ def bring_storage(
         if mounts:
             attempt = mounted_argv(python, mounts, ["true"])
             host.run(shlex.join(attempt), what="mounting storage", seconds=SETUP_SECONDS)
+
+
+def try_container(plan: RunPlan, host: HostWithFiles, progress: RunProgress) -> None:
+    """Bring the container image of a job to a host, and try it.
+
+    Args:
+        plan: Run.
+        host: Host.
+        progress: Listener for the stage.
+
+    Raises:
+        CommandFailedError: the host has no runtime for containers, the image cannot be had, or its
+            Python has no Slipstream.
+    """
+    container = plan.spec.container
+    if not container.image:
+        return
+    image, names = shlex.quote(container.image), container.runtime or "podman docker"
+    options = shlex.join([*container.options, f"--entrypoint={container.python}"])
+    script = (
+        f"for name in {names}; do runtime=$(command -v $name) && break; done;"
+        f' test -n "$runtime" || {{ echo "container.image needs one of: {names}" >&2; exit 1; }};'
+        f' "$runtime" image inspect {image} > /dev/null 2>&1 || "$runtime" pull -q {image} &&'
+        f' "$runtime" run --rm --network=host {options} {image} -c "import slipstream.cluster"'
+    )
+    with progress.stage("image", host.name):
+        what = f"trying the image {container.image}"
+        host.run(script, what=what, seconds=SETUP_SECONDS)
 
 
 def _run_setup(plan: RunPlan, host: HostWithFiles, folder: str, python: str) -> None:

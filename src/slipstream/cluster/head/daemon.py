@@ -15,6 +15,7 @@ import sys
 import time
 from pathlib import Path
 
+from slipstream.cluster.head.container import agent_argv
 from slipstream.cluster.head.encryption import client_context
 from slipstream.cluster.head.gpu_share import share_variables
 from slipstream.cluster.head.placement import RunPlacement, read_placement
@@ -26,7 +27,6 @@ from slipstream.cluster.head.wire import (
     read_line,
     send_alive,
 )
-from slipstream.cluster.launch.connection import AGENT
 from slipstream.errors import ConfigError
 from slipstream.processor import num_gpus
 
@@ -147,9 +147,9 @@ class HostDaemon:
             reader, writer = await asyncio.open_connection(
                 address, placement.head_port, ssl=client_context(placement)
             )
+            argv = agent_argv(placement.container, self._folder, environ, num_gpus=num_gpus())
             agent = await asyncio.create_subprocess_exec(
-                sys.executable,
-                *AGENT,
+                *argv,
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 env=environ,

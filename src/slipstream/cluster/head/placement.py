@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from slipstream.cluster.head.buckets import StorageBucket
+from slipstream.cluster.head.container import ContainerImage, parse_container
 from slipstream.cluster.head.roles import RolePart, parse_roles
 from slipstream.errors import ConfigError
 
@@ -69,6 +70,7 @@ class RunPlacement:
         gpu_memory_gib: Share in GiB of a GPU's memory that each rank may use; 0 (the default) for
             all of it.
         buckets: Buckets whose files the head sends back at the end (default none).
+        container: Image in which the ranks run (default None: on the host itself).
         heads: Addresses of the head's host, of which the host daemons use the first that answers;
             empty (the default) if the ranks run on the head's own host, without host daemons.
         head_port: Port at which the head listens (default 0, if there are no host daemons).
@@ -100,6 +102,7 @@ class RunPlacement:
     roles: tuple[RolePart, ...] = ()
     gpu_memory_gib: float = 0.0
     buckets: tuple[StorageBucket, ...] = ()
+    container: ContainerImage | None = None
     heads: tuple[str, ...] = ()
     head_port: int = 0
     certificate: str = ""
@@ -155,5 +158,6 @@ def parse_placement(text: str) -> RunPlacement:
             table[name] = tuple(table[name])
     fields["retry"] = RetryRules(**rules)
     fields["roles"] = parse_roles(fields["roles"])
+    fields["container"] = parse_container(fields["container"])
     fields["buckets"] = tuple(StorageBucket(**bucket) for bucket in fields["buckets"])
     return RunPlacement(**fields)

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from slipstream.cluster.spec.container import Container
 from slipstream.cluster.spec.engines import Cloud, EngineName, Kubernetes, Ray, Slurm, Ssh
 from slipstream.cluster.spec.model import Command, Duration, Name, SpecModel, Texts
 from slipstream.cluster.spec.parts import Code, Data, HostResources, HostSoftware, Retry, Role
@@ -78,6 +79,8 @@ class JobSpec(SpecModel):
     """Files that are brought to every host."""
     software: HostSoftware = HostSoftware()
     """Software on every host."""
+    container: Container = Container()
+    """Container of the ranks."""
     resources: HostResources = HostResources()
     """Resources of each host."""
     data: tuple[Data, ...] = ()
@@ -122,6 +125,24 @@ class JobSpec(SpecModel):
                 f"storage is mounted by the engines local and ssh, and in clouds, not by {self.on};"
                 " mount it on the nodes, or name claims in k8s.claims"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _container_fits(self) -> JobSpec:
+        if not self.container.image:
+            return self
+        if self.on not in ("ssh", "aws", "aliyun"):
+            raise ValueError(
+                f"container.image is for ssh hosts and clouds, not for {self.on}; say --on ssh -H"
+                " localhost for this host, or k8s.image for Kubernetes"
+            )
+        wanted = self.software
+        for name in ("packages", "requirements", "frameworks", "setup"):
+            if getattr(wanted, name):
+                raise ValueError(
+                    f"software.{name} is for ranks on the host itself; put it into the image"
+                    f" {self.container.image}"
+                )
         return self
 
     @model_validator(mode="after")
