@@ -353,7 +353,7 @@ def test_no_secret_is_sent_or_written(site: CloudSite, tmp_path: Path) -> None:
         site.provider().up(site.request("quiet", shared_folder=True), ledger, ignore)
         found = site.provider().found()
         site.provider().down("quiet", ledger, ignore)
-    written = b"".join(path.read_bytes() for path in tmp_path.iterdir())
+    written = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     assert site.secret.encode() not in written
     assert site.secret not in site.requests()
     assert site.secret not in json.dumps([str(item) for item in found])
