@@ -16,8 +16,8 @@ from slipstream.cluster.engines.preparation import bring_storage
 from slipstream.cluster.engines.probe import probe, shortcomings
 from slipstream.cluster.engines.protocol import HeadState, JournalPart, RunProgress
 from slipstream.cluster.engines.this_host import ThisHost
-from slipstream.cluster.head.mounts import mounted_argv
 from slipstream.cluster.head.placement import FILE_NAME, JOURNAL
+from slipstream.cluster.head.storage.mounts import mounted_argv
 from slipstream.cluster.outside import outside
 from slipstream.cluster.spec import JobSpec
 from slipstream.cluster.spec.parts import HostResources, HostSoftware

@@ -15,7 +15,7 @@ from slipstream.cluster.engines.environment import (
 from slipstream.cluster.engines.probe import HostFacts
 from slipstream.cluster.engines.protocol import RunProgress
 from slipstream.cluster.engines.this_host import HostWithFiles
-from slipstream.cluster.head.mounts import mounted_argv
+from slipstream.cluster.head.storage.mounts import mounted_argv
 from slipstream.cluster.spec.storage import storage_buckets, storage_mounts
 
 SETUP_SECONDS = 3600.0
@@ -76,7 +76,9 @@ def _bring_data(plan: RunPlan, host: HostWithFiles, folder: str, python: str) ->
             host.run(f"mkdir -p {shlex.quote(target)}", what="making a folder for data")
             host.upload(plan.base / item.source, target)
             continue
-        fetch = shlex.join([python, "-m", "slipstream.cluster.head.fetch", item.source, target])
+        fetch = shlex.join(
+            [python, "-m", "slipstream.cluster.head.storage.fetch", item.source, target]
+        )
         host.run(fetch, what=f"fetching {item.source}", seconds=SETUP_SECONDS)
 
 
@@ -101,7 +103,13 @@ def bring_storage(
     access = json.dumps({**plan.spec.env, **plan.secret_variables})
     with progress.stage("storage", host.name):
         for bucket in storage_buckets(plan.spec.storage, cwd):
-            bring = [python, "-m", "slipstream.cluster.head.buckets", bucket.url, bucket.folder]
+            bring = [
+                python,
+                "-m",
+                "slipstream.cluster.head.storage.buckets",
+                bucket.url,
+                bucket.folder,
+            ]
             what = f"bringing the bucket {bucket.name}"
             host.run(shlex.join(bring), what=what, text=access, seconds=SETUP_SECONDS)
         if mounts:

@@ -15,8 +15,8 @@ from slipstream.cluster.engines.preparation import prepare_host
 from slipstream.cluster.engines.probe import HostFacts, missing_software, probe, shortcomings
 from slipstream.cluster.engines.protocol import HeadState, JournalPart, RunProgress
 from slipstream.cluster.engines.ssh_host import CommandFailedError, SshHost
-from slipstream.cluster.head.mounts import mounted_argv
 from slipstream.cluster.head.placement import ENDED, FILE_NAME, JOURNAL
+from slipstream.cluster.head.storage.mounts import mounted_argv
 from slipstream.cluster.spec import JobSpec
 from slipstream.cluster.spec.storage import storage_mounts
 from slipstream.errors import ConfigError, PeerError, UsageError

@@ -14,8 +14,8 @@ from pathlib import Path
 from slipstream.cluster.head.encryption import server_context
 from slipstream.cluster.head.gpu_share import share_variables
 from slipstream.cluster.head.journal import Journal
-from slipstream.cluster.head.last_step import send_buckets_back
 from slipstream.cluster.head.placement import ENDED, JOURNAL, RunPlacement, read_placement
+from slipstream.cluster.head.storage.sending import send_buckets_back
 from slipstream.cluster.head.supervisor import FinalState, Supervisor
 from slipstream.cluster.head.switchboard import Switchboard
 from slipstream.errors import SlipstreamError

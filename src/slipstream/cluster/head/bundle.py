@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from slipstream.cluster.head.fetch import fetch
+from slipstream.cluster.head.storage.fetch import fetch
 from slipstream.errors import ConfigError
 
 ARCHIVE = "code.tar.gz"

@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from slipstream.cluster.head.buckets import StorageBucket
 from slipstream.cluster.head.container import ContainerImage, parse_container
 from slipstream.cluster.head.roles import RolePart, parse_roles
+from slipstream.cluster.head.storage.buckets import StorageBucket
 from slipstream.errors import ConfigError
 
 FILE_NAME = "placement.json"

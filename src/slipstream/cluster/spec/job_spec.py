@@ -10,7 +10,7 @@ from slipstream.cluster.spec.container import Container
 from slipstream.cluster.spec.engines import Cloud, EngineName, Kubernetes, Ray, Slurm, Ssh
 from slipstream.cluster.spec.model import Command, Duration, Name, SpecModel, Texts
 from slipstream.cluster.spec.parts import Code, Data, HostResources, HostSoftware, Retry, Role
-from slipstream.cluster.spec.storage import Storage
+from slipstream.cluster.spec.storage import JobStorage
 
 
 class HostRange(SpecModel):
@@ -85,7 +85,7 @@ class JobSpec(SpecModel):
     """Resources of each host."""
     data: tuple[Data, ...] = ()
     """Data that is brought to every host."""
-    storage: dict[str, Storage] = Field(default_factory=dict)
+    storage: dict[str, JobStorage] = Field(default_factory=dict)
     """Storage that every host mounts or copies, by a name of your choice, such as
     `datasets: {nfs: "nas:/export", path: /data}`; for the engines local and ssh, and clouds."""
     retry: Retry = Retry()

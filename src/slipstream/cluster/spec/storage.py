@@ -7,14 +7,14 @@ from pathlib import PurePosixPath
 
 from pydantic import Field, model_validator
 
-from slipstream.cluster.head.buckets import StorageBucket
-from slipstream.cluster.head.mounts import StorageMount
+from slipstream.cluster.head.storage.buckets import StorageBucket
+from slipstream.cluster.head.storage.mounts import StorageMount
 from slipstream.cluster.spec.model import SpecModel
 
 KINDS = ("nfs", "disk", "folder", "bucket")
 
 
-class Storage(SpecModel):
+class JobStorage(SpecModel):
     """Storage that the ranks of every host see: one of nfs, disk, folder and bucket."""
 
     path: str = Field(min_length=1)
@@ -40,7 +40,7 @@ class Storage(SpecModel):
     """Options for mount, such as `ro,nconnect=8`."""
 
     @model_validator(mode="after")
-    def _has_one_source(self) -> Storage:
+    def _has_one_source(self) -> JobStorage:
         named = [kind for kind in KINDS if getattr(self, kind)]
         if len(named) != 1:
             raise ValueError(
@@ -53,7 +53,7 @@ class Storage(SpecModel):
         return self
 
 
-def storage_mounts(storage: Mapping[str, Storage], cwd: str) -> tuple[StorageMount, ...]:
+def storage_mounts(storage: Mapping[str, JobStorage], cwd: str) -> tuple[StorageMount, ...]:
     """Return what a host mounts.
 
     Args:
@@ -74,7 +74,7 @@ def storage_mounts(storage: Mapping[str, Storage], cwd: str) -> tuple[StorageMou
     )
 
 
-def storage_buckets(storage: Mapping[str, Storage], cwd: str) -> tuple[StorageBucket, ...]:
+def storage_buckets(storage: Mapping[str, JobStorage], cwd: str) -> tuple[StorageBucket, ...]:
     """Return the buckets whose files a host gets.
 
     Args:

@@ -7,7 +7,7 @@ from pathlib import Path
 import fsspec  # pyright: ignore[reportMissingTypeStubs]
 import pytest
 
-from slipstream.cluster.head.buckets import bring, send_back
+from slipstream.cluster.head.storage.buckets import bring, send_back
 from slipstream.errors import ConfigError
 
 

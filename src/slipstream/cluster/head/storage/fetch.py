@@ -1,4 +1,4 @@
-"""`python -m slipstream.cluster.head.fetch URL FOLDER`: bring data to this host, by fsspec."""
+"""`python -m slipstream.cluster.head.storage.fetch URL FOLDER`: bring data here, by fsspec."""
 
 from __future__ import annotations
 

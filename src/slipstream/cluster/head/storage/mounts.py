@@ -1,4 +1,4 @@
-"""`python -m slipstream.cluster.head.mounts TABLE PROGRAM...`: run a program that sees storage.
+"""Mounts: `python -m slipstream.cluster.head.storage.mounts TABLE PROGRAM...` runs a program.
 
 The storage is mounted in a mount namespace of the program's own. So no other program of the host
 sees it, nothing that was mounted before is touched, and the kernel unmounts it when the program and
@@ -25,7 +25,7 @@ from slipstream.errors import ConfigError, SlipstreamError
 MOUNT_SECONDS = 120.0
 FAILED_CODE = 69  # EX_UNAVAILABLE of sysexits.h
 
-_MODULE = ("-m", "slipstream.cluster.head.mounts")
+_MODULE = ("-m", "slipstream.cluster.head.storage.mounts")
 # Word in place of the table, with which the process calls itself as root in the new namespace.
 _AS_ROOT = "--as-root"
 

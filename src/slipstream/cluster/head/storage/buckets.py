@@ -1,4 +1,4 @@
-"""`python -m slipstream.cluster.head.buckets URL FOLDER`: bring a bucket to this host, by fsspec.
+"""Buckets: `python -m slipstream.cluster.head.storage.buckets URL FOLDER` brings one to this host.
 
 The head sends files that the job has changed back at the end. Standard input has variables for the
 access to the bucket, as JSON.

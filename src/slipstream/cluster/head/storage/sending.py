@@ -6,9 +6,9 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from slipstream.cluster.head.buckets import send_back
 from slipstream.cluster.head.journal import Journal
 from slipstream.cluster.head.placement import RunPlacement
+from slipstream.cluster.head.storage.buckets import send_back
 from slipstream.cluster.head.supervisor import FinalState
 
 
