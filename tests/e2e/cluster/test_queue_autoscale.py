@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,12 +23,14 @@ pytestmark = [
 
 UP = ("--on", "aws", "--type", INSTANCE_TYPE, "--image", IMAGE, "--open-to", "10.91.0.1/32")
 SECONDS = 150.0
+# As on the machines of clouds, the first user may do everything.
+SUDOERS = {"/etc/sudoers.d/machine": "ALL ALL=(ALL:ALL) NOPASSWD: ALL\n"}
 
 
 @pytest.fixture(scope="module")
 def room(hosts: Hosts) -> Iterator[MachineRoom]:
     """Yield a cloud whose machines are hosts."""
-    with open_machine_room(hosts) as room:
+    with open_machine_room(hosts, image_files=SUDOERS) as room:
         yield room
 
 
@@ -69,14 +72,21 @@ def wait_for(room: MachineRoom, number: int, *states: str) -> dict[str, Any]:
     return call(room, "queue", "show", str(number))
 
 
+def deadline_of(room: MachineRoom, group: str) -> float:
+    """Return the deadline of a group in seconds since 1970."""
+    path = room.hosts.desk.path(f"{HOME}/.slipstream/groups/{group}/group.json")
+    return json.loads(path.read_text())["request"]["deadline_at"]
+
+
 @pytest.mark.slow("life of a group of machines")
 def test_machines_come_when_a_job_needs_them_and_go_when_they_are_idle(room: MachineRoom) -> None:
-    call(room, "cluster", "up", "pool", *UP, "--yes")
+    call(room, "cluster", "up", "pool", *UP, "--deadline", "20m", "--yes")
     chosen = ("--max-machines", "2", "--idle", "2s", "--lease", "1h", "--yes")
     scaled = call(room, "queue", "autoscale", "pool", *chosen)
     assert (scaled["machine_price"], scaled["machines"]) == (0.526, [])
     with daemon(room) as first:
         room.wait_for(0)  # the first machine was seen, and was idle
+        assert deadline_of(room, "pool") > time.time() + 1800.0  # it was moved on
         number = submit(room, "wide", "steps.py 30 0.1", hosts=2)
         wait_until(lambda: room.running)
         first.kill()  # while machines are created

@@ -217,7 +217,7 @@ def _page(chosen: ScaledGroup, members: list[QueueMachine]) -> Table:
         "prices": f"{chosen.machine_price:g} US dollars an hour for a machine,"
         f" {chosen.waiting_price:g} for waiting",
         "idle": f"kept for {_minutes(chosen.idle_seconds)}",
-        "lease": f"the daemon moves the deadline on by {_minutes(chosen.lease_seconds)}",
+        "deadline": f"moved on by {_minutes(chosen.lease_seconds)} while a daemon lives",
         "problem": chosen.problem,
     }
     for name, text in rows.items():

@@ -90,7 +90,7 @@ class JobRecord:
         token: Name of its newest start, or "".
         allocation: Resources that it holds, or held last.
         message: Reason of its state in words: why it waits, or why it failed.
-        scaling: Sentence that says why it has its number of hosts, or "".
+        scaling: Sentence that says why it has its number of hosts, or "", as after its end.
     """
 
     number: int
@@ -340,5 +340,5 @@ def _record(row: JobRow, attempt: AttemptRow | None, reason: str | None) -> JobR
         token=attempt.token if attempt else "",
         allocation=allocation_of(attempt.allocation) if attempt else (),
         message=(reason or "starts now") if row.state == "waiting" else row.message,
-        scaling=row.scaling,
+        scaling="" if row.state in END_STATES else row.scaling,
     )

@@ -231,9 +231,9 @@ def test_a_running_job_is_tried_on_two_machines_and_goes_back(tmp_path):
 
     try:
         wait_until(has_gone_back)
+        assert jobs.job(number).scaling.startswith("runs on 1 machine: on 2 each machine has 55%")
         (tmp_path / "over").touch()
         wait_until(lambda: jobs.job(number).state == "succeeded")
-        assert jobs.job(number).scaling.startswith("runs on 1 machine: on 2 each machine has 55%")
         kinds = [event.kind for event in jobs.events(number) if event.kind in ("resize", "scale")]
         assert kinds.count("resize") == 2
         assert kinds.count("scale") >= 3

@@ -41,6 +41,7 @@ from slipstream.errors import ConfigError, PeerError, SlipstreamError, UsageErro
 _log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 5.0
+USABLE_STATES = ("starting", "running")
 # Time after which the provider is asked for its machines, even if nothing is to be changed: some
 # may have ended, and the lease is renewed.
 LIST_SECONDS = 30.0
@@ -98,7 +99,7 @@ class AutoScaler:
             due: Names of the machines that have been idle for long enough, in their order.
         """
         group = GroupSession(self._home).open(scaled.group)
-        machines = [machine for machine in group.machines() if machine.state != "ending"]
+        machines = [machine for machine in group.machines() if machine.state in USABLE_STATES]
         self._listed_at = time.monotonic()
         self._renew(group, scaled, machines)
         self._agree(group, scaled, machines)
@@ -134,7 +135,10 @@ class AutoScaler:
         if group.record.request.deadline_at - now >= scaled.lease_seconds / 2.0:
             return
         if machines:
-            group.extend(now + scaled.lease_seconds)
+            try:
+                group.extend(now + scaled.lease_seconds)
+            except SlipstreamError as error:  # a lost machine holds nobody else up
+                _log.warning("the deadline of %s is not moved on: %s", scaled.group, error)
         else:
             self._write_request(scaled.group, deadline_at=now + scaled.lease_seconds)
 

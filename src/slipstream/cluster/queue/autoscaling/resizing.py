@@ -134,7 +134,7 @@ def write_sizes(store: QueueStore, policy: QueuePolicy) -> SizeDecision | None:
         state = read_state(session, now, policy)
         decision = decide_sizes(state, job_rates(session, store), scaled)
         for job in state.jobs:
-            if job.number in decision.hosts and job.request.max_hosts > 1:
+            if job.number in decision.hosts and job.request.max_hosts > job.request.min_hosts:
                 _write_size(session, job.number, decision, now)
         return decision
 
