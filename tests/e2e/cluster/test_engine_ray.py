@@ -92,6 +92,17 @@ def test_the_outputs_come_back(cluster: RayCluster, site: Site) -> None:
 
 
 @pytest.mark.slow("refusal by Ray")
+def test_nodes_that_cannot_be_prepared_are_named(site: Site) -> None:
+    software = {"python": str(PYTHON), "environment": "existing"}
+    software["setup"] = "echo there is no room >&2; exit 5"
+    done = site.slipstream("run", site.write_job("unready", f"{PROGRAM} 0 0", software=software))
+    assert done.returncode == 1
+    assert "a node of Ray cannot be prepared" in done.stderr
+    assert "there is no room" in done.stderr
+    site.assert_clean()
+
+
+@pytest.mark.slow("refusal by Ray")
 def test_a_wrong_token_is_named(site: Site) -> None:
     job = site.write_job("strange", f"{PROGRAM} 0 0")
     environ = {**site.environ, "RAY_AUTH_TOKEN": "0" * 64}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import socket
 import subprocess
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,13 +35,20 @@ def with_head_here(placement: RunPlacement, hosts: tuple[str, ...]) -> RunPlacem
     return replace(placement, hosts=hosts, heads=heads, head_port=find_free_port_pair())
 
 
-def run_lent_head(placement: RunPlacement, folder: Path, journal: Journal) -> int:
+def run_lent_head(
+    placement: RunPlacement,
+    folder: Path,
+    journal: Journal,
+    problem: Callable[[], str] = str,
+) -> int:
     """Run the head; return the exit code of the job, or TAKEN_CODE if the hosts are taken away.
 
     Args:
         placement: Placement of the run, which names this host as the head's.
         folder: Folder of the run on this host.
         journal: Journal of the run, which is closed at the end.
+        problem: Function that returns why hosts never come, for which this process then gets a
+            signal, or "" (the default).
     """
     try:
         board = Switchboard(placement.head_port, server_context(placement), journal.host)
@@ -50,6 +58,8 @@ def run_lent_head(placement: RunPlacement, folder: Path, journal: Journal) -> in
         result = Supervisor(placement, folder, journal, board).run()
     except SlipstreamError as error:
         result = FinalState("failed", 1, str(error))
+    if result.state == "cancelled" and (reason := problem()):
+        result = FinalState("failed", 1, reason)
     is_over = result.state != "cancelled"
     board.close(is_over=is_over)
     if is_over:

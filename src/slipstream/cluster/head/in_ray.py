@@ -14,11 +14,13 @@ import asyncio
 import json
 import os
 import shutil
+import signal
 import socket
 import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from importlib import import_module
@@ -47,6 +49,7 @@ strategies: Any = import_module("ray.util.scheduling_strategies")
 BUNDLE_RESOURCES = "resources.json"
 TASK_END_SECONDS = 10.0
 LOOK_SECONDS = 2.0
+MAX_FAILURES = 3  # of the preparation of one node
 MAX_CHUNKS = 8  # of the outputs, which are on their way from a node to the driver
 GIVE_SECONDS = 60.0  # for the next chunk; a node that is silent for longer is lost
 
@@ -131,9 +134,14 @@ def run_in_ray(files: Mapping[str, bytes], bundle: Mapping[str, float], journal:
     placement = replace(
         with_head_here(given, ()), python=sys.executable, cwd=cwd, max_hosts=num_hosts
     )
-    tasks = HostTasks(group, num_hosts, lambda index: _start(index, group, bundle, code, placement))
+    tasks = HostTasks(
+        group,
+        num_hosts,
+        given.min_hosts,
+        lambda index: _start(index, group, bundle, code, placement),
+    )
     try:
-        code = run_lent_head(placement, folder, journal)
+        code = run_lent_head(placement, folder, journal, lambda: tasks.problem)
         if given.outputs:
             tasks.close()
             _gather_outputs(group, num_hosts, placement, journal.first_host, logs)
@@ -183,17 +191,25 @@ class HostTasks:
     """The tasks that run the host daemons, which are started again where they are lost.
 
     Ray itself notices after minutes that a task was on a node without power; but it places the
-    bundle of such a node anew within seconds.
+    bundle of such a node anew within seconds. A node that cannot be prepared is given up after some
+    failures. If too few nodes are left, this process gets SIGTERM.
 
     Args:
         group: Placement group, which is ready.
         count: Number of its bundles.
+        min_hosts: Smallest number of nodes with which the job starts.
         start: Function that starts the task of a bundle.
+
+    Attributes:
+        problem: Reason for which too few nodes are left, or "".
     """
 
-    def __init__(self, group: Any, count: int, start: Callable[[int], Any]) -> None:
+    def __init__(self, group: Any, count: int, min_hosts: int, start: Callable[[int], Any]) -> None:
+        self.problem = ""
         self._group = group
         self._start = start
+        self._min_hosts = min_hosts
+        self._failures = Counter[int]()
         self._nodes = self._places()
         self._tasks = {index: start(index) for index in range(count)}
         self._is_over = threading.Event()
@@ -212,24 +228,34 @@ class HostTasks:
             nodes = self._places()
             for index, task in self._tasks.items():
                 has_moved = nodes.get(index) != self._nodes.get(index)
-                if nodes.get(index) and (has_moved or _is_lost(task)):
+                if nodes.get(index) and (has_moved or self._must_start_again(index, task)):
                     self._nodes[index] = nodes[index]
                     self._tasks[index] = self._start(index)
+
+    def _must_start_again(self, index: int, task: Any) -> bool:
+        """Return whether a task has ended, but not for good."""
+        if self._failures[index] >= MAX_FAILURES or not ray.wait([task], timeout=0)[0]:
+            return False
+        try:
+            return ray.get(task) != 0
+        except (SlipstreamError, OSError) as error:
+            self._failures[index] += 1
+            self._give_up(str(error).strip().splitlines()[-1])
+            return self._failures[index] < MAX_FAILURES
+        except ray.exceptions.RayError:
+            return True
+
+    def _give_up(self, reason: str) -> None:
+        """End the run if too few nodes are left, of which the last one has failed for a reason."""
+        broken = sum(count >= MAX_FAILURES for count in self._failures.values())
+        if not self.problem and len(self._tasks) - broken < self._min_hosts:
+            self.problem = f"a node of Ray cannot be prepared: {reason}"
+            os.kill(os.getpid(), signal.SIGTERM)
 
     def _places(self) -> dict[int, str]:
         """Return the identifier of the node of each bundle."""
         table = groups.placement_group_table(self._group)
         return {int(index): str(node) for index, node in table["bundles_to_node_id"].items()}
-
-
-def _is_lost(task: Any) -> bool:
-    """Return whether a task has ended, but not because the run is over."""
-    if not ray.wait([task], timeout=0)[0]:
-        return False
-    try:
-        return ray.get(task) != 0
-    except ray.exceptions.RayError:
-        return True
 
 
 def _reserve(
