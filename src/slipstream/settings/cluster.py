@@ -82,6 +82,8 @@ def gpu_share_environment(
 ) -> dict[str, str]:
     """Return the variables that limit PyTorch (2.10 and newer) and JAX to a part of each GPU.
 
+    TensorFlow has no variable for a limit; it takes memory as it needs it, not all at the start.
+
     Args:
         fraction: Largest fraction of a GPU's memory for one process, above 0 and at most 1.
         environ: Environment, whose other options for PyTorch's allocator are kept (default: this
@@ -92,6 +94,7 @@ def gpu_share_environment(
     return {
         "PYTORCH_ALLOC_CONF": ",".join(filter(None, options)),
         "XLA_PYTHON_CLIENT_MEM_FRACTION": part,
+        "TF_FORCE_GPU_ALLOW_GROWTH": "true",
     }
 
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from slipstream.cluster.control.plan import RunPlan
+from slipstream.cluster.engines.environment import check_frameworks, installed_packages
 from slipstream.cluster.engines.preparation import bring_storage
 from slipstream.cluster.engines.probe import probe, shortcomings
 from slipstream.cluster.engines.protocol import HeadState, JournalPart, RunProgress
@@ -49,6 +50,8 @@ class LocalEngine:
             "data": spec.data,
             "software.packages": spec.software.packages,
             "software.requirements": spec.software.requirements,
+            "software.index": spec.software.index,
+            "software.wheels": spec.software.wheels,
             "software.setup": spec.software.setup,
             "ssh.hosts": spec.ssh.hosts,
         }
@@ -71,15 +74,15 @@ class LocalEngine:
 
     def _look(self, plan: RunPlan, progress: RunProgress) -> None:
         """Refuse a job for which this host lacks something."""
-        if plan.spec.resources == HostResources() and not plan.spec.software.cuda:
+        host, wanted = ThisHost(), plan.spec.software
+        if wanted.frameworks:
+            check_frameworks(plan.spec, installed_packages(host, sys.executable), host.name)
+        software = HostSoftware(python=sys.executable, cuda=wanted.cuda, cudnn=wanted.cudnn)
+        spec = plan.spec.model_copy(update={"software": software})
+        if spec.resources == HostResources() and not (wanted.cuda or wanted.cudnn):
             return
         with progress.stage("look"):
-            spec = plan.spec.model_copy(
-                update={
-                    "software": HostSoftware(python=sys.executable, cuda=plan.spec.software.cuda)
-                }
-            )
-            lacks = shortcomings(probe(ThisHost(), spec, str(plan.home)), spec)
+            lacks = shortcomings(probe(host, spec, str(plan.home)), spec)
         if lacks:
             raise ConfigError(f"this host lacks: {'; '.join(lacks)}")
 

@@ -147,8 +147,9 @@ def shortcomings(facts: HostFacts, spec: JobSpec) -> list[str]:
     wanted = spec.resources
     gib = 2**30
     matching = [gpu for gpu in facts.gpus if wanted.gpu.lower() in gpu.lower()]
+    num_gpus = wanted.gpus or int(bool(wanted.gpu))
     checks = [
-        (len(matching) < wanted.gpus, f"{wanted.gpus} GPUs {wanted.gpu}, has {len(matching)}"),
+        (len(matching) < num_gpus, f"{num_gpus} GPUs {wanted.gpu}, has {len(matching)}"),
         (facts.cores < wanted.cpus, f"{wanted.cpus} processors, has {facts.cores}"),
         (
             facts.memory < (wanted.memory or 0) * gib,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from slipstream.cluster.spec.model import Command, Duration, Gibibytes, SpecModel, Texts
 
@@ -20,6 +20,15 @@ class Code(SpecModel):
     """URL of a git repository to bring in place of the folder."""
     commit: str = "HEAD"
     """Commit, branch or tag of the git repository."""
+
+    @model_validator(mode="after")
+    def _commit_has_repository(self) -> Code:
+        if self.commit != "HEAD" and not self.git:
+            raise ValueError(
+                f"commit is {self.commit!r} without git, the URL of its repository; a folder is"
+                " brought as it is"
+            )
+        return self
 
 
 class HostSoftware(SpecModel):
@@ -47,6 +56,18 @@ class HostSoftware(SpecModel):
     environment."""
     setup: str = ""
     """Shell commands that every host runs once before the start, in the folder of the code."""
+
+    @model_validator(mode="after")
+    def _has_effect(self) -> HostSoftware:
+        for name in ("packages", "requirements", "index", "wheels"):
+            if self.environment == "existing" and getattr(self, name):
+                raise ValueError(
+                    f"{name} is installed into an environment that is made, and environment is"
+                    " existing; leave one of them out"
+                )
+        if self.index and self.wheels:
+            raise ValueError("index and wheels are given; allowed: one of them")
+        return self
 
 
 class HostResources(SpecModel):
