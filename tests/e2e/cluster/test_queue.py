@@ -200,6 +200,26 @@ def test_scaling_says_how_many_machines_the_jobs_are_worth(home):
     )
 
 
+def test_a_job_file_says_what_it_needs(home, tmp_path, monkeypatch):
+    monkeypatch.setenv("TOKEN", "hidden")
+    (tmp_path / "job.yaml").write_text(
+        "command: train.py\nhosts: 2:4\nresources: {gpus: 1, gpu_memory: 20GiB, memory: 8GiB}\n"
+        "secrets: TOKEN\ngrace: 2m\ncheckpoint: kept\nssh: {hosts: [a]}\n"
+    )
+    done = in_process("queue", "submit", "--preemptible", "--set", "hosts=2:3", "job.yaml")
+    assert "job 1 never starts: 0 of 0 machines behind ssh have 20 GiB of 1 GPU" in done.stderr
+    assert "the checkpoint kept is on the first host only" in done.stderr
+    assert "ssh.hosts is not used" in done.stderr
+    request = queue("show 1")["request"]
+    assert (request["gpus"], request["gpu_memory_mib"], request["memory_mib"]) == (1, 20480, 8192)
+    assert (request["min_hosts"], request["max_hosts"], request["on"]) == (2, 3, "ssh")
+    assert "hidden" not in in_process("queue", "show", "1", "--json").stdout
+    monkeypatch.delenv("TOKEN")
+    done = in_process("queue", "submit", "job.yaml")
+    assert done.code == 2
+    assert "TOKEN" in done.stderr
+
+
 def test_a_group_is_scaled_only_when_somebody_says_so(home, monkeypatch):
     assert queue("autoscale") == {"group": None}
     unknown = usage_error("queue", "autoscale", "pool", "--max-machines", "8", "--yes")

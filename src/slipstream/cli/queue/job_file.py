@@ -124,3 +124,13 @@ def _checked(spec: JobSpec) -> JobSpec:
     if spec.ssh.hosts:
         remark("ssh.hosts is not used: the queue chooses the hosts")
     return spec
+
+
+def remark_on_checkpoint(spec: JobSpec) -> None:
+    """Say so if a preemptible job would not find its checkpoint on other machines."""
+    if spec.checkpoint and not spec.checkpoint.startswith("/") and "://" not in spec.checkpoint:
+        remark(
+            f"the checkpoint {spec.checkpoint} is on the first host only, where the next start does"
+            " not find it; name a folder that all machines share, or a URL",
+            style="yellow",
+        )

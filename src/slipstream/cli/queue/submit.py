@@ -17,6 +17,7 @@ from slipstream.cli.output import emit, remark
 from slipstream.cli.queue.job_file import (
     fields_of,
     is_job_file,
+    remark_on_checkpoint,
     request_of,
     spec_of_file,
     spec_of_program,
@@ -168,6 +169,8 @@ def submit(
         else:
             request = request_of(spec)
             grace_seconds = spec.grace if is_job_file(program) else grace_seconds
+        if spec is not None and preemptible:
+            remark_on_checkpoint(spec)
         submission = JobSubmission(
             command=_command(program) if spec is None else spec.command,
             cwd=str(Path(program[0]).absolute().parent if is_job_file(program) else Path.cwd()),

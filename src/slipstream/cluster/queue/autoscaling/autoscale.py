@@ -146,13 +146,15 @@ class AutoScaler:
         self, group: MachineGroup, scaled: ScaledGroup, machines: Sequence[ClusterMachine]
     ) -> None:
         """Make the machines of the queue those that the provider lists as running."""
-        running = {machine.name for machine in machines if machine.state == "running"}
-        known = {machine.name for machine in self._members(scaled)}
-        for name in known - running:
+        running = {one.name: one.address for one in machines if one.state == "running"}
+        known = {member.name: member.ssh_options for member in self._members(scaled)}
+        for name in known.keys() - running.keys():
             if not self._remove(name):
                 self._pool.open_machine(name, is_open=False)
-        for name in sorted(running - known):
-            self._take_in(group, scaled, name)
+        for name, address in sorted(running.items()):
+            # A machine that was stopped and started has another address.
+            if _host_name(address) not in known.get(name, ()):
+                self._take_in(group, scaled, name)
 
     def _take_in(self, group: MachineGroup, scaled: ScaledGroup, name: str) -> None:
         """Add a machine to the queue; end one that lets nobody in for too long."""
@@ -171,7 +173,7 @@ class AutoScaler:
         machine = replace(
             found,
             login=f"{user}@{name}",
-            ssh_options=(f"HostName={address}", *host.options),
+            ssh_options=(_host_name(address), *host.options),
             group=scaled.group,
         )
         self._pool.set_machine(machine)
@@ -230,6 +232,11 @@ def names_up_to(numbers: set[int], wanted: int) -> int:
     while len(numbers | set(range(count))) < wanted:
         count += 1
     return max(count, 1)
+
+
+def _host_name(address: str) -> str:
+    """Return the option for ssh that says where a machine is."""
+    return f"HostName={address}"
 
 
 def _index(name: str) -> int:
