@@ -99,6 +99,7 @@ class Pod:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
+            env={**os.environ, "JOB_COMPLETION_INDEX": str(self.index)},
         )
         threading.Thread(target=self.read, daemon=True).start()
 
@@ -143,6 +144,8 @@ class Pod:
         if self.spec["containers"][0]["image"] == MISSING_IMAGE:
             message = 'Back-off pulling image "missing"'
             state = {"waiting": {"reason": "ImagePullBackOff", "message": message}}
+        elif self.process is not None and self.process.poll() is not None:
+            state = {"terminated": {"exitCode": self.process.returncode}}
         metadata = {
             "name": self.name,
             "creationTimestamp": self.created,

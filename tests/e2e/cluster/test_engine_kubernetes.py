@@ -73,18 +73,22 @@ def call(desk: Host, method: str, path: str) -> str:
 
 
 @pytest.mark.slow("pods that are taken away")
-def test_a_head_that_is_evicted_starts_again_elsewhere(site: Site, tmp_path: Path) -> None:
+@pytest.mark.parametrize("index", [0, 1])
+def test_a_pod_that_is_evicted_starts_again_elsewhere(
+    site: Site, tmp_path: Path, index: int
+) -> None:
     log = tmp_path / "log"
-    client = site.start("run", site.write_job("evicted", f"{PROGRAM} 100 0"), log=log)
+    name = f"evicted-{index}"
+    client = site.start("run", site.write_job(name, f"{PROGRAM} 100 0"), log=log)
     wait_until(lambda: "rank 1 step 3\n" in log.read_text())
-    run = site.run_id("evicted")
+    run = site.run_id(name)
     selector = f"labelSelector=slipstream.run={run}"
     pods = call(site.desk, "GET", f"/api/v1/namespaces/default/pods?{selector}")
-    (name,) = set(re.findall(rf"{run}-0-\d+", pods))
-    call(site.desk, "DELETE", f"/api/v1/namespaces/default/pods/{name}/eviction")
+    (pod,) = set(re.findall(rf"{run}-{index}-\d+", pods))
+    call(site.desk, "DELETE", f"/api/v1/namespaces/default/pods/{pod}/eviction")
     assert client.process.wait(RUN_SECONDS) == 0, log.read_text()
     text = log.read_text()
-    assert "the hosts of the head are taken away" in text
+    assert ("the hosts of the head are taken away" in text) == (index == 0)
     assert text.count("rank 0 step 0\n") == 2
     assert text.count("rank 0 step 99\n") == 1
     site.assert_clean()
@@ -98,6 +102,16 @@ def test_a_job_without_an_image_that_can_be_had_is_refused(site: Site) -> None:
     assert "check k8s.image" in done.stderr
     job = site.write_job("imageless", f"{PROGRAM} 0 0", k8s={})
     assert "k8s.image is not set" in site.slipstream("run", job).stderr
+
+
+def test_a_pod_that_cannot_be_prepared_is_named(site: Site) -> None:
+    software = {"python": str(PYTHON), "environment": "existing"}
+    software["setup"] = "test $JOB_COMPLETION_INDEX = 0 || { echo there is no room >&2; exit 5; }"
+    done = site.slipstream("run", site.write_job("unready", f"{PROGRAM} 0 0", software=software))
+    assert done.returncode == 1
+    assert "unready-" in done.stderr
+    assert "sh failed on the host: there is no room" in done.stderr
+    site.assert_clean()
 
 
 def test_pods_that_the_quota_refuses_are_named(site: Site) -> None:

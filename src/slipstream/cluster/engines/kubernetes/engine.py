@@ -30,6 +30,7 @@ from slipstream.cluster.engines.remarks import (
     mark_submitted,
 )
 from slipstream.cluster.head.bundle import CODE
+from slipstream.cluster.head.in_pod import FAILED_CODE
 from slipstream.cluster.spec import JobSpec
 from slipstream.errors import PeerError, QuotaError, UsageError
 
@@ -137,10 +138,22 @@ class KubernetesEngine:
                 reason = str(condition.get("reason", condition["type"]))
                 code = DEADLINE_CODE if reason == "DeadlineExceeded" else 1
                 text = f"{reason}: {condition.get('message', 'no result was found')}"
-                return end_entry("failed", code, text)
+                return end_entry("failed", code, "; ".join([text, *self._last_words(plan, pods)]))
         if not pods:
             return self._look_at_events(plan)
         return next(filter(None, (self._look_at_pod(pod) for pod in pods)), "")
+
+    def _last_words(self, plan: RunPlan, pods: Sequence[Mapping[str, Any]]) -> list[str]:
+        """Return the last line of each pod that has failed for good."""
+        words: list[str] = []
+        for pod in pods:
+            for container in pod.get("status", {}).get("containerStatuses") or ():
+                ended: Mapping[str, Any] = container.get("state", {}).get("terminated") or {}
+                name = str(pod["metadata"]["name"])
+                if ended.get("exitCode") == FAILED_CODE:
+                    lines = self._api(plan).read_log(name, "").splitlines()[-1:]
+                    words += [f"{name}: {line.partition(' ')[2]}" for line in lines]
+        return words
 
     def _look_at_events(self, plan: RunPlan) -> str:
         """Return a remark on why no pod was made."""
