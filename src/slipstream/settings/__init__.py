@@ -13,6 +13,7 @@ from slipstream.settings.cluster import home_folder as home_folder
 from slipstream.settings.cluster import observations_file as observations_file
 from slipstream.settings.cluster import plan_environment as plan_environment
 from slipstream.settings.cluster import secret_variables as secret_variables
+from slipstream.settings.cluster import share_hook_environment as share_hook_environment
 from slipstream.settings.cluster import steps_are_reported as steps_are_reported
 from slipstream.settings.cluster import steps_environment as steps_environment
 from slipstream.settings.cluster import stopping_call as stopping_call

@@ -98,6 +98,23 @@ def gpu_share_environment(
     }
 
 
+def share_hook_environment(
+    folder: str, mebibytes: int, environ: Mapping[str, str] = os.environ
+) -> dict[str, str]:
+    """Return the variables with which Python limits TensorFlow, by a module of a folder.
+
+    Args:
+        folder: Folder with the module `sitecustomize`.
+        mebibytes: Memory of each GPU in MiB.
+        environ: Environment, whose module path is kept (default: this process's environment).
+    """
+    path = [folder, environ.get("PYTHONPATH", "")]
+    return {
+        "PYTHONPATH": os.pathsep.join(filter(None, path)),
+        variables()["gpu_memory"].name: str(mebibytes),
+    }
+
+
 def secret_variables(
     names: Iterable[str], environ: Mapping[str, str] = os.environ
 ) -> dict[str, str]:

@@ -1,6 +1,7 @@
 """The share of a GPU's memory that each rank may use, enforced by the frameworks themselves.
 
-PyTorch (2.10 and newer) and JAX read the largest fraction from variables. A rank that needs more
+PyTorch (2.10 and newer) and JAX read the largest fraction from variables. TensorFlow is limited by
+a module in PYTHONPATH, which sets the limit after a program has imported it. A rank that needs more
 gets their error for lack of memory, and the ranks of other jobs on the GPU are not harmed.
 """
 
@@ -9,11 +10,13 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Mapping
+from pathlib import Path
 
 from slipstream.errors import ConfigError, reason_of
-from slipstream.settings import gpu_share_environment
+from slipstream.settings import gpu_share_environment, share_hook_environment
 
 QUERY_SECONDS = 20.0
+_HOOK = Path(__file__).parent / "share_hook"
 
 
 def share_variables(gibibytes: float, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
@@ -34,7 +37,10 @@ def share_variables(gibibytes: float, environ: Mapping[str, str] = os.environ) -
         raise ConfigError(
             f"resources.gpu_memory is {gibibytes:g} GiB, and the GPUs of this host have {total:.1f}"
         )
-    return gpu_share_environment(gibibytes / total, environ)
+    return {
+        **gpu_share_environment(gibibytes / total, environ),
+        **share_hook_environment(str(_HOOK), max(int(gibibytes * 1024), 1), environ),
+    }
 
 
 def _least_memory_gib() -> float:

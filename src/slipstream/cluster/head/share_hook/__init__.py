@@ -1,0 +1,1 @@
+"""A folder for PYTHONPATH, whose `sitecustomize` limits TensorFlow's memory of a GPU."""
