@@ -1,5 +1,6 @@
 """The engine of Kubernetes keeps the contract of engines, on a fake that really runs the pods."""
 
+import itertools
 import json
 import re
 from collections.abc import Iterator
@@ -7,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from cluster_hosts import open_hosts
-from engine_contract import PROGRAM, PYTHON, RUN_SECONDS, EngineContract, Site
+from engine_contract import NUM_START_CALLS, PROGRAM, PYTHON, RUN_SECONDS, EngineContract, Site
 from fake_kubernetes import TOKEN
 from host import Host
 from host_boot import HOME, REPOSITORY
@@ -178,6 +179,25 @@ def test_the_outputs_wait_for_the_next_client(site: Site) -> None:
     assert done.returncode == 7, done.stderr
     assert "cannot be brought back" not in done.stderr, done.stderr
     assert site.desk.output("cat", f"{HOME}/waits/results/deep/note.txt") == "done\n"
+    site.assert_clean()
+
+
+@pytest.mark.slow("kill of a client", represents=False)
+def test_a_client_may_be_killed_while_it_brings_the_outputs(site: Site) -> None:
+    numbers = itertools.count(NUM_START_CALLS)
+    was_killed, num_kills = True, 0
+    while was_killed:
+        name = f"fetched-{next(numbers)}"
+        job = site.write_job(name, "writes.py 0", hosts=1, outputs=["results"])
+        site.desk.write(f"{HOME}/{name}/writes.py", WRITES)
+        was_killed = site.slipstream("run", job, stop=f"after:{name[8:]}").returncode != 0
+        num_kills += was_killed
+        done = site.slipstream("cluster", "attach", name)
+        assert "cannot be brought back" not in done.stderr, (name, done.stderr)
+        assert site.state(name) == "succeeded", name
+        model = site.desk.path(f"{HOME}/{name}/results/model.bin")
+        assert model.stat().st_size == 4 << 20, name
+    assert num_kills >= 3  # the fetching and the three deletions are among them
     site.assert_clean()
 
 
