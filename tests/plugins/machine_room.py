@@ -49,6 +49,7 @@ class MachineRoom:
         for host in (hosts.desk, self.cloud):
             configure(host.first, "route add default dev eth0")
         self._num_made = 0
+        self._taken: set[str] = set()
         self._serving, self._closing = threading.Event(), threading.Event()
         self._error: BaseException | None = None
         # Hosts end with the thread that boots them.
@@ -67,6 +68,10 @@ class MachineRoom:
         if self._error is not None:
             raise self._error
         return self.running
+
+    def take_away(self, external_id: str) -> None:
+        """Let the cloud end a machine, as it does with spot machines."""
+        self._taken.add(external_id)
 
     def close(self) -> None:
         """Switch all machines off."""
@@ -101,7 +106,10 @@ class MachineRoom:
                 del self.by_id[external_id]
             elif not machine.is_on or machine.address != host.address:  # stopped in the meantime
                 host.kill()
-            elif float(host.path(DEADLINE_FILE).read_text()) < time.time():
+            elif (
+                external_id in self._taken
+                or float(host.path(DEADLINE_FILE).read_text()) < time.time()
+            ):
                 machines.end(external_id)
         for machine in listed.values():
             if machine.is_on and machine.address:

@@ -10,8 +10,10 @@ from cluster_hosts import open_hosts
 from forecast_plans import forecast_text, rented_plan
 from machine_room import CLOUD_FIELDS, MachineRoom, open_machine_room
 from moto_server import INSTANCE_TYPE
-from run_jobs import HOME, SLIPSTREAM, write_job
+from run_jobs import HOME, PYTHON, SLIPSTREAM, write_job
 from waiting import wait_until
+
+METADATA = Path(__file__).parents[2] / "plugins/spot_metadata.py"
 
 pytestmark = [
     pytest.mark.netns,
@@ -70,6 +72,84 @@ def test_a_machine_that_is_taken_away_is_replaced(room: MachineRoom) -> None:
     assert client.process.wait(200) == 0, log.read_text()
     assert "takes the place of a lost host" in log.read_text()
     assert log.read_text().count("step 149\n") == 2
+    assert room.wait_for(0) == []
+
+
+def announce(host: Any, seconds: float) -> None:
+    """Let the metadata service of a machine tell that it is taken away after some seconds."""
+    # This machine alone must see it, so no other one gets an answer to its ARP request.
+    ignore = "/proc/sys/net/ipv4/conf/eth0/arp_ignore"
+    host.output("sh", "-c", f"echo 1 > {ignore}", user="root")
+    host.output("ip", "address", "add", "169.254.169.254/32", "dev", "lo", user="root")
+    host.start(PYTHON, METADATA, str(seconds), user="root")
+
+
+def machine_of(room: MachineRoom, log: Path, name: str) -> str:
+    """Return the identifier of the machine that has a name in the run."""
+    return next(number for number, host in room.by_id.items() if name in label(host, log))
+
+
+def test_a_notice_ends_the_attempt_and_another_machine_comes(room: MachineRoom) -> None:
+    desk = room.hosts.desk
+    cloud = {**CLOUD_FIELDS, "spot": True}
+    write_cloud_job(desk, "notice", "steps.py 150 0.1", hosts=2, cloud=cloud)
+    log = desk.write(f"{HOME}/log", "")
+    argv = (SLIPSTREAM, "run", "notice/notice.yaml", "--yes")
+    client = desk.start(*argv, environ=room.environ, log=log)
+    wait_until(lambda: log.read_text().count("step 5\n") == 2)
+    leaving = machine_of(room, log, "task1")
+    announce(room.by_id[leaving], 600)
+    wait_until(lambda: leaving not in room.by_id, 100)
+    assert client.process.wait(200) == 0, log.read_text()
+    text = log.read_text()
+    assert "the cloud takes task1.notice" in text
+    assert "takes the place of a lost host" in text
+    assert text.count("step 149\n") == 2
+    starts = [line for line in text.splitlines() if "start at step" in line]
+    assert not starts[-1].endswith("start at step 0 with 2 ranks"), "it goes on where it was"
+    assert room.wait_for(0) == []
+
+
+@pytest.mark.parametrize("hosts", [1, 2])
+@pytest.mark.parametrize("with_notice", [True, False])
+def test_the_machine_of_the_head_is_taken_away(
+    room: MachineRoom, hosts: int, with_notice: bool
+) -> None:
+    desk = room.hosts.desk
+    cloud = {**CLOUD_FIELDS, "spot": True}
+    name = f"head-{hosts}-{with_notice}".lower()
+    fields = {"hosts": hosts, "cloud": cloud, "grace": "2s"}
+    write_cloud_job(desk, name, "steps.py 200 0.1", **fields)
+    log = desk.write(f"{HOME}/log", "")
+    argv = (SLIPSTREAM, "run", f"{name}/{name}.yaml", "--yes")
+    client = desk.start(*argv, environ=room.environ, log=log)
+    wait_until(lambda: log.read_text().count("step 5\n") == hosts)
+    leaving = machine_of(room, log, "task0")
+    if with_notice:
+        announce(room.by_id[leaving], 25)
+    else:
+        room.take_away(leaving)
+    wait_until(lambda: leaving not in room.by_id, 100)
+    assert client.process.wait(200) == 0, log.read_text()
+    text = log.read_text()
+    assert "another head is started" in text
+    assert text.count("step 199\n") == hosts
+    assert room.wait_for(0) == []
+
+
+def test_all_machines_are_taken_away_at_the_same_time(room: MachineRoom) -> None:
+    desk = room.hosts.desk
+    write_cloud_job(desk, "all", "steps.py 30 0.1", hosts=2)
+    log = desk.write(f"{HOME}/log", "")
+    argv = (SLIPSTREAM, "run", "all/all.yaml", "--yes")
+    client = desk.start(*argv, environ=room.environ, log=log)
+    wait_until(lambda: log.read_text().count("step 5\n") == 2)
+    before = set(room.by_id)
+    for number in before:
+        room.take_away(number)
+    wait_until(lambda: not before & set(room.by_id), 100)
+    assert client.process.wait(200) == 0, log.read_text()
+    assert log.read_text().count("step 29\n") == 2
     assert room.wait_for(0) == []
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -25,7 +25,9 @@ QUIET_SECONDS = 5.0
 UNREACHABLE_SECONDS = 20.0
 REPLACE_SECONDS = 5.0
 REPLACE_AGAIN_SECONDS = 20.0
-MAX_HEADS = 5
+# A run ends if its head was lost this often within this time. Chosen by hand.
+MAX_LOST_HEADS = 5
+LOST_HEADS_SECONDS = 1800.0
 CANCELLED_CODE = 130
 
 
@@ -66,7 +68,8 @@ class Controller:
         self._seen = SeenJournal(plan.folder)
         self._stages = RunStages(log, plan.record.number, view)
         self._result: Mapping[str, Any] | None = None
-        self._num_heads = 1
+        self._lost_heads: list[float] = []
+        self._last_note = ""
         self._gone: dict[str, float] = {}
 
     def start(self) -> None:
@@ -190,6 +193,9 @@ class Controller:
                 self._log.note(self._plan.record.number, "job", f"{state}: {text}".rstrip(": "))
             case "host":
                 self._take_host(str(entry["name"]), is_there=bool(entry["is_there"]))
+            case "moving":
+                reason = f"the cloud takes {entry['host']} away, which has the head"
+                self._restart_head(reason, 0.0, host_is_lost=True)
             case "finished" if entry.get("failure"):
                 failure = entry["failure"]
                 text = f"{failure['host']}: {failure['reason']}"
@@ -209,18 +215,42 @@ class Controller:
             if state == "ended":
                 self._result = {"state": "failed", "exit_code": 1, "text": "no result was found"}
                 return last_word
-            lost = state == "unreachable"
-            self._restart_head(problem or f"the head is {state}", host_is_lost=lost)
-            return time.monotonic()
+            reason = problem or f"the head is {state}"
+            if self._restart_head(reason, silent, host_is_lost=state == "unreachable"):
+                return time.monotonic()
         return last_word
 
-    def _restart_head(self, reason: str, *, host_is_lost: bool) -> None:
-        if self._num_heads >= MAX_HEADS:
-            raise PeerError(f"the head was lost {self._num_heads} times; the last time: {reason}")
-        self._num_heads += 1
+    def _restart_head(self, reason: str, silent: float, *, host_is_lost: bool) -> bool:
+        """Start another head; return whether that was possible.
+
+        Args:
+            reason: Reason for it.
+            silent: Time in seconds since the last sign of life of the head.
+            host_is_lost: Whether its host is lost, too.
+
+        Raises:
+            PeerError: no host can be reached, for longer than the job allows, or heads are lost
+                again and again.
+        """
+        now = time.monotonic()
+        recent = [at for at in self._lost_heads if now - at < LOST_HEADS_SECONDS]
+        if len(recent) >= MAX_LOST_HEADS:
+            raise PeerError(f"the head was lost {len(recent) + 1} times; the last time: {reason}")
+        try:
+            with self._alone():
+                lacking = self._engine.restart_head(
+                    self._plan, self._stages, host_is_lost=host_is_lost
+                )
+        except PeerError as error:
+            if silent >= self._plan.spec.retry.lost:
+                raise
+            self._note_once(f"{reason}, and no other head can be started yet: {error}")
+            return False
         self._view.note(f"{reason}: another head is started")
         self._log.note(self._plan.record.number, "head", reason)
-        self._engine.restart_head(self._plan, host_is_lost=host_is_lost)
+        self._lost_heads = [*recent, now]
+        self._gone = dict.fromkeys(lacking, time.monotonic() + REPLACE_SECONDS)
+        return True
 
     # ---- hosts ----
 
@@ -239,18 +269,28 @@ class Controller:
         lost = [name for name, due in self._gone.items() if now >= due]
         if not lost or self._result is not None:
             return
-        with self._alone():
-            added = self._engine.replace_hosts(self._plan, lost, self._stages)
+        added: Sequence[str] = ()
+        try:
+            with self._alone():
+                added = self._engine.replace_hosts(self._plan, lost, self._stages)
+        except SlipstreamError as error:  # the job may go on with fewer hosts
+            self._note_once(f"no host takes the place of {', '.join(lost)} yet: {error}")
         for name in lost[: len(added)]:
             self._gone.pop(name, None)
         for name in lost[len(added) :]:
             self._gone[name] = time.monotonic() + REPLACE_AGAIN_SECONDS
 
+    def _note_once(self, text: str) -> None:
+        """Show a remark, unless it was the last one of this kind."""
+        if text != self._last_note:
+            self._last_note = text
+            self._view.note(text)
+
     # ---- the end ----
 
     def _finish(self, result: Mapping[str, Any]) -> int:
         plan = self._plan
-        if plan.spec.outputs and not self._is_past("releasing"):
+        if plan.spec.outputs:
             self._set_state("collecting")
             try:
                 with self._stages.stage("outputs"):

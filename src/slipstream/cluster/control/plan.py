@@ -10,6 +10,7 @@ from pathlib import Path
 from slipstream.cluster.control.certificate import make_certificate, make_ssh_key
 from slipstream.cluster.head.placement import RetryRules, RunPlacement
 from slipstream.cluster.head.roles import RolePart
+from slipstream.cluster.head.spot_notice import SERVICES
 from slipstream.cluster.records import RunRecord
 from slipstream.cluster.spec import JobSpec
 from slipstream.cluster.spec.storage import storage_buckets, storage_mounts
@@ -132,6 +133,7 @@ class RunPlan:
                 bad_host_failures=rules.bad_host_failures,
                 bad_host_seconds=rules.bad_host_time,
             ),
+            cloud=spec.on if spec.on in SERVICES and spec.cloud.spot else "",
             deadline_at=self.record.deadline_at,
             grace_seconds=spec.grace,
             host_wait_seconds=rules.host_wait,

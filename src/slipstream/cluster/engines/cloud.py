@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -9,9 +10,10 @@ from pathlib import Path
 
 from slipstream.cluster.control.estimate import Estimate
 from slipstream.cluster.control.plan import RunPlan
+from slipstream.cluster.engines.layout import read_layout
 from slipstream.cluster.engines.protocol import HeadState, JournalPart, RunProgress
 from slipstream.cluster.engines.ssh import SshEngine
-from slipstream.cluster.engines.ssh_host import SshHost
+from slipstream.cluster.engines.ssh_host import SshHost, forget_host_key
 from slipstream.cluster.providers.choice import cloud_provider
 from slipstream.cluster.providers.protocol import (
     ClusterMachine,
@@ -133,7 +135,7 @@ class CloudEngine:
             f"IdentityFile={plan.ssh_key_path}",
             "IdentitiesOnly=yes",
             "StrictHostKeyChecking=accept-new",
-            f"UserKnownHostsFile={plan.folder}/known_hosts",
+            f"UserKnownHostsFile={_known_hosts(plan)}",
             *plan.spec.ssh.options,
         )
         return [
@@ -163,13 +165,29 @@ class CloudEngine:
         self, plan: RunPlan, lost: Sequence[str], progress: RunProgress
     ) -> Sequence[str]:
         """Make machines in place of lost ones, and bring them into the run."""
-        for name in lost:
-            self._provider.end_machine(plan.run, name, self._ledger)
-        before = set(self._machines)
+        self._end_machines(plan, lost)
+        new = self._make_new(plan, progress)
+        self._ssh.prepare_new(plan, new, progress)
+        if read_layout(plan).head in lost:
+            self._ssh.place_head_anew(plan, progress)
+        return self._ssh.take_in(plan, lost, new, progress)
+
+    def _make_new(self, plan: RunPlan, progress: RunProgress) -> list[str]:
+        """Make the machines that are missing; return their names."""
+        before = {host.name for host in self._hosts(plan)}
         self._bring_up(plan, progress)
         self._wait_for_ssh(plan)
-        new = [name for name in self._machines if name not in before or name in lost]
-        return self._ssh.add_hosts(plan, lost, new, progress)
+        return [name for name in self._machines if name not in before]
+
+    def _end_machines(self, plan: RunPlan, names: Sequence[str]) -> None:
+        """End machines, unless another client has done so; their successors have other keys."""
+        self._hosts(plan)
+        for name in names:
+            with contextlib.suppress(UsageError):
+                self._provider.end_machine(plan.run, name, self._ledger)
+            machine = self._machines.pop(name, None)
+            if machine is not None:
+                forget_host_key(_known_hosts(plan), machine.address)
 
     # ---- the run itself: as on any ssh hosts ----
 
@@ -185,9 +203,17 @@ class CloudEngine:
         """Return whether the head runs."""
         return self._ssh.head_state(plan)
 
-    def restart_head(self, plan: RunPlan, *, host_is_lost: bool) -> None:
-        """Start the head again."""
-        self._ssh.restart_head(plan, host_is_lost=host_is_lost)
+    def restart_head(
+        self, plan: RunPlan, progress: RunProgress, *, host_is_lost: bool
+    ) -> Sequence[str]:
+        """Start the head again, on a new machine if no other one is left."""
+        if host_is_lost:
+            self._end_machines(plan, [read_layout(plan).head])
+            self._machines.clear()  # others may be gone, too
+            if not self._hosts(plan):
+                self._ssh.prepare_new(plan, self._make_new(plan, progress), progress)
+                return self._ssh.place_head_anew(plan, progress)
+        return self._ssh.restart_head(plan, progress, host_is_lost=host_is_lost)
 
     def cancel(self, plan: RunPlan) -> None:
         """Send SIGTERM to the head."""
@@ -211,6 +237,10 @@ class CloudEngine:
     def path_on_host(self, plan: RunPlan, path: str) -> str:
         """Return the absolute path on the machines."""
         return self._ssh.path_on_host(plan, path)
+
+
+def _known_hosts(plan: RunPlan) -> Path:
+    return plan.folder / "known_hosts"
 
 
 def _price(offer: MachineOffer, *, is_spot: bool) -> float:

@@ -151,10 +151,13 @@ class LocalEngine:
             self._head.wait()
         (plan.folder / FILE_NAME).unlink(missing_ok=True)
 
-    def restart_head(self, plan: RunPlan, *, host_is_lost: bool) -> None:
+    def restart_head(
+        self, plan: RunPlan, progress: RunProgress, *, host_is_lost: bool
+    ) -> Sequence[str]:
         """Start the head again."""
-        del host_is_lost
+        del progress, host_is_lost
         self.submit(plan)
+        return ()
 
     def replace_hosts(
         self, plan: RunPlan, lost: Sequence[str], progress: RunProgress

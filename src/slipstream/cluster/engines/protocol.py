@@ -108,16 +108,23 @@ class RunEngine(Protocol):
     def release(self, plan: RunPlan) -> None:
         """End everything of the run that still is on a host: processes, tunnels and secrets."""
 
-    def restart_head(self, plan: RunPlan, *, host_is_lost: bool) -> None:
+    def restart_head(
+        self, plan: RunPlan, progress: RunProgress, *, host_is_lost: bool
+    ) -> Sequence[str]:
         """Start the head again after it was lost.
 
         Args:
             plan: Run.
+            progress: Listener for the stages, if a new host must be prepared.
             host_is_lost: Whether its host is lost too, so that another host gets the head.
 
+        Returns:
+            The names of the hosts that the run lacks now, for `replace_hosts`.
+
         Raises:
-            PeerError: no host of the run can be reached.
+            PeerError: no host of the run can be reached; a later call may succeed.
         """
+        ...
 
     def replace_hosts(
         self, plan: RunPlan, lost: Sequence[str], progress: RunProgress

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -217,30 +218,49 @@ class SshEngine:
         states: dict[str, HeadState] = {"running": "running", "ended": "ended"}
         return states.get(answer.strip(), "absent")
 
-    def restart_head(self, plan: RunPlan, *, host_is_lost: bool) -> None:
-        """Start the head again; if its host is lost, a spare host takes the place of that one."""
+    def restart_head(
+        self, plan: RunPlan, progress: RunProgress, *, host_is_lost: bool
+    ) -> Sequence[str]:
+        """Start the head again; if its host is lost, another host takes the place of that one."""
+        del progress
         layout = read_layout(plan)
         self._close_streams()
-        if not host_is_lost:
+        if layout.head in layout.hosts and not host_is_lost:
             self._start_on(plan, layout, layout.hosts, with_head=True)
-            return
-        lost = layout.head
-        layout.hosts = [name for name in layout.hosts if name != lost]
-        candidates = [*layout.hosts, *layout.spares]
-        layout.hosts += layout.spares[:1]
-        layout.spares = [*layout.spares[1:], lost]
-        last: PeerError | None = None
-        for name in candidates:
+            return ()
+        there = [host.name for host in self._hosts(plan)]
+        lost = [name for name in layout.hosts if name not in there or name == layout.head]
+        others = [name for name in layout.hosts if name not in lost]
+        spares = [name for name in layout.spares if name in there]
+        problems: list[PeerError] = []
+        for name in dict.fromkeys((*others, *spares, *there)):
+            added = spares[:1] if name in others else [name]
             try:
-                self._place_head(plan, layout, name)
-                if name not in layout.hosts:
-                    layout.hosts.append(name)
-                write_layout(plan, layout)
-                self._start_on(plan, layout, layout.hosts, with_head=True)
-                return
+                silent = self._move_head(plan, layout, name, [*others, *added])
             except PeerError as error:
-                last = error
-        raise last or PeerError(f"{lost} is lost, and the run {plan.run} has no other host")
+                problems.append(error)
+                continue
+            return [*silent, *lost[len(added) :]]
+        raise problems[0] if problems else PeerError(f"the run {plan.run} has no host any more")
+
+    def place_head_anew(self, plan: RunPlan, progress: RunProgress) -> Sequence[str]:
+        """Start the head on any host, as its host was lost and may have a successor by that name.
+
+        Returns:
+            The names of the hosts that the run lacks now.
+        """
+        write_layout(plan, replace(read_layout(plan), head=""))
+        return self.restart_head(plan, progress, host_is_lost=True)
+
+    def _move_head(
+        self, plan: RunPlan, layout: RunLayout, name: str, hosts: list[str]
+    ) -> list[str]:
+        """Give some hosts a head on one of them; return the names of the others that are silent."""
+        known = dict.fromkeys((*layout.spares, *layout.hosts))
+        moved = replace(layout, hosts=hosts, spares=[each for each in known if each not in hosts])
+        self._place_head(plan, moved, name)
+        write_layout(plan, moved)
+        return self._start_on(plan, moved, hosts, with_head=True)
 
     def cancel(self, plan: RunPlan) -> None:
         """Send SIGTERM to the head."""
@@ -265,31 +285,28 @@ class SshEngine:
     ) -> Sequence[str]:
         """Take spare hosts into the run, or lost ones that are there again."""
         spares = [name for name in read_layout(plan).spares if name not in lost]
-        return self._take_in(plan, lost, [*spares, *lost], progress)
+        return self.take_in(plan, lost, [*spares, *lost], progress)
 
-    def add_hosts(
-        self, plan: RunPlan, lost: Sequence[str], new: Sequence[str], progress: RunProgress
-    ) -> Sequence[str]:
-        """Prepare new hosts and bring them into the run in place of lost ones.
+    def prepare_new(self, plan: RunPlan, new: Sequence[str], progress: RunProgress) -> None:
+        """Bring code, environment and data to new hosts."""
+        hosts = [host for host in self._hosts(plan) if host.name in new]
+        facts = {host.name: probe(host, plan.spec, plan.spec.ssh.home) for host in hosts}
+        self._prepare_hosts(plan, facts, progress)
+
+    def take_in(
+        self, plan: RunPlan, lost: Sequence[str], candidates: Sequence[str], progress: RunProgress
+    ) -> list[str]:
+        """Start host daemons on the first candidates that can be used, one for each lost host.
 
         Args:
             plan: Run.
             lost: Names of the lost hosts.
-            new: Names of the new hosts.
-            progress: Listener for the stages of the preparation.
+            candidates: Names of prepared hosts.
+            progress: Listener that is told of each new host.
 
         Returns:
             The names of the hosts that were brought in.
         """
-        hosts = [host for host in self._hosts(plan) if host.name in new]
-        facts = {host.name: probe(host, plan.spec, plan.spec.ssh.home) for host in hosts}
-        self._prepare_hosts(plan, facts, progress)
-        return self._take_in(plan, lost, new, progress)
-
-    def _take_in(
-        self, plan: RunPlan, lost: Sequence[str], candidates: Sequence[str], progress: RunProgress
-    ) -> list[str]:
-        """Start host daemons on the first candidates that can be used, one for each lost host."""
         added: list[str] = []
         for name in candidates:
             layout = read_layout(plan)
@@ -337,7 +354,10 @@ class SshEngine:
 
     def shell(self, plan: RunPlan, host: str) -> list[str]:
         """Return the ssh command of a host."""
-        return self._host(plan, host or read_layout(plan).head).argv
+        name = host or read_layout(plan).head
+        if name not in [known.name for known in self._hosts(plan)]:
+            raise UsageError(f"the run {plan.run} has no host {name!r}")
+        return self._host(plan, name).argv
 
     def path_on_host(self, plan: RunPlan, path: str) -> str:
         """Return the absolute path on the hosts."""
@@ -349,7 +369,7 @@ class SshEngine:
         for host in self._hosts(plan):
             if host.name == name:
                 return host
-        raise UsageError(f"the run {plan.run} has no host {name!r}")
+        raise PeerError(f"the host {name} of the run {plan.run} is not there any more")
 
     def _close_streams(self) -> None:
         for stream in self._streams.values():

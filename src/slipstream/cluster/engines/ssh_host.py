@@ -177,6 +177,13 @@ class SshHost:
         )
 
 
+def forget_host_key(path: Path, address: str) -> None:
+    """Remove the keys of an address from a file of known hosts, if it has some."""
+    if path.exists():
+        command = ["ssh-keygen", "-R", address, "-f", str(path)]
+        subprocess.run(command, capture_output=True, check=False)
+
+
 def _last_lines(text: str) -> str:
     return "; ".join(line.strip() for line in text.strip().splitlines()[-3:])
 

@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -15,6 +15,7 @@ from slipstream.cluster.launch.display import JsonDisplay
 from slipstream.cluster.launch.launcher import Failure
 
 LOOK_SECONDS = 0.5
+LEFT_CODE = 128 + signal.SIGTERM
 
 
 class AttemptDisplay:
@@ -23,14 +24,20 @@ class AttemptDisplay:
     Args:
         shown: Journal's display, to which everything is passed on.
         placement: Run of the attempt.
+        find_leaving: Function that returns the name of a host that the cloud takes away, so that
+            the attempt must end now; or "".
 
     Attributes:
         failure: Failure of the attempt, or None.
     """
 
-    def __init__(self, shown: JsonDisplay, placement: RunPlacement) -> None:
+    def __init__(
+        self, shown: JsonDisplay, placement: RunPlacement, find_leaving: Callable[[], str]
+    ) -> None:
         self._shown = shown
         self._placement = placement
+        self._find_leaving = find_leaving
+        self._leaving = ""
         self._last_sign = time.monotonic()
         self._steps: dict[int, int] = {}
         self._last_step = 0.0
@@ -50,13 +57,18 @@ class AttemptDisplay:
             watcher.join()
         if self._hang and self.failure is not None:
             self.failure = _as_hang(self.failure, self._hang)
+        if self._leaving and self.failure is not None:
+            self.failure = _as_loss(self.failure, self._leaving)
 
     def _watch(self) -> None:
         while not self._is_done.wait(LOOK_SECONDS):
             deadline = self._placement.deadline_at
-            silence = self._placement.retry.silence_seconds
             if deadline is not None and time.time() >= deadline:
                 self._end("the deadline is over")
+                return
+            self._leaving = self._find_leaving()
+            if self._leaving:
+                self._end(f"the cloud takes {self._leaving} away")
                 return
             self._hang = self._look_for_hang()
             if self._hang:
@@ -133,6 +145,12 @@ class AttemptDisplay:
         """Keep the result of the attempt, and pass it on."""
         self.failure = failure
         self._shown.finished(failure)
+
+
+def _as_loss(failure: Failure, host: str) -> Failure:
+    """Return the failure of ranks that were ended because a host leaves, and not by the user."""
+    reason = f"the cloud takes {host} away"
+    return replace(failure, host=host, reason=reason, exit_code=LEFT_CODE, after_signal="")
 
 
 def _as_hang(failure: Failure, reason: str) -> Failure:

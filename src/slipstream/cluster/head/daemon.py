@@ -19,6 +19,7 @@ from slipstream.cluster.head.container import agent_argv
 from slipstream.cluster.head.encryption import client_context
 from slipstream.cluster.head.gpu_share import share_variables
 from slipstream.cluster.head.placement import RunPlacement, read_placement
+from slipstream.cluster.head.spot_notice import LOOK_SECONDS, SERVICES, find_notice
 from slipstream.cluster.head.wire import (
     MAX_LINE,
     SILENCE_SECONDS,
@@ -27,7 +28,7 @@ from slipstream.cluster.head.wire import (
     read_line,
     send_alive,
 )
-from slipstream.errors import ConfigError
+from slipstream.errors import ConfigError, PeerError
 from slipstream.processor import num_gpus
 
 RETRY_SECONDS = 1.0
@@ -49,6 +50,7 @@ class HostDaemon:
         self._name = name
         self._agents: set[asyncio.Task[None]] = set()
         self._is_over = False
+        self._taken_at: float | None = None
 
     async def run(self) -> int:
         """Serve the head until the run is over; return 0, or 1 if the head was lost for good."""
@@ -93,11 +95,14 @@ class HostDaemon:
         address, reader, writer = connected
         self._say(f"connected to the head at {address}:{placement.head_port}")
         writer.write(encode_line(host=self._name, slots=placement.processes or num_gpus() or 1))
-        signs = asyncio.create_task(send_alive(writer))
+        tasks = [asyncio.create_task(send_alive(writer))]
+        if placement.cloud:
+            tasks.append(asyncio.create_task(self._heed_notice(placement.cloud, writer)))
         try:
             await self._obey(placement, address, reader, writer)
         finally:
-            signs.cancel()
+            for task in tasks:
+                task.cancel()
             writer.close()
         if not self._is_over:
             self._say("the connection to the head is lost")
@@ -133,6 +138,21 @@ class HostDaemon:
             elif "end" in message:
                 self._is_over = True
                 return
+
+    async def _heed_notice(self, cloud: str, control: asyncio.StreamWriter) -> None:
+        """Wait for the notice that the cloud takes this host away, and tell the head."""
+        problem = ""
+        while self._taken_at is None:
+            try:
+                self._taken_at = await asyncio.to_thread(find_notice, SERVICES[cloud])
+            except PeerError as error:
+                if not problem:
+                    problem = str(error)
+                    self._say(f"no notice of the cloud can be seen: {problem}")
+            if self._taken_at is None:
+                await asyncio.sleep(LOOK_SECONDS)
+        self._say(f"the cloud takes this host away in {self._taken_at - time.time():.0f} s")
+        control.write(encode_line(taken_at=self._taken_at))
 
     async def _run_agent(
         self,

@@ -77,6 +77,8 @@ class RunPlacement:
         certificate: Certificate of the run in PEM format (default "").
         private_key: Its private key in PEM format (default "").
         retry: Rules for new starts.
+        cloud: Name of the cloud, "aws" or "aliyun", whose notices that it takes a host away are
+            heeded; empty (the default) for none.
         deadline_at: Time at which everything ends in seconds since 1970; None (the default) for
             never.
         grace_seconds: Time in seconds between SIGTERM and SIGKILL (default 30).
@@ -108,6 +110,7 @@ class RunPlacement:
     certificate: str = ""
     private_key: str = ""
     retry: RetryRules = RetryRules()
+    cloud: str = ""
     deadline_at: float | None = None
     grace_seconds: float = 30.0
     host_wait_seconds: float = 60.0

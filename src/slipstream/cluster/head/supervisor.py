@@ -17,7 +17,7 @@ from slipstream.cluster.head.journal import Journal
 from slipstream.cluster.head.placement import RunPlacement
 from slipstream.cluster.head.roles import awaited_ranks, role_argv
 from slipstream.cluster.head.sources import HostsThatCame
-from slipstream.cluster.head.switchboard import Switchboard
+from slipstream.cluster.head.switchboard import Switchboard, TakenHost
 from slipstream.cluster.head.verdict import RestartCount
 from slipstream.cluster.launch import Host, Job, launch
 from slipstream.cluster.launch.flight_log import FlightLog
@@ -29,6 +29,8 @@ from slipstream.settings import progress_environment, progress_file
 
 DEADLINE_CODE = 124  # like that of timeout(1)
 LOST_CODE = 1
+# Time before the cloud takes the head's own host away in which another host gets the head.
+MOVE_SECONDS = 20.0
 CANCELLED_CODE = 128 + signal.SIGTERM
 
 
@@ -63,6 +65,7 @@ class Supervisor:
         self._journal = journal
         self._board = board
         self._attempts = RestartCount(placement.retry)
+        self._has_asked = False
         self._progress = progress_file() or folder / "progress"
 
     def run(self) -> FinalState:
@@ -110,6 +113,7 @@ class Supervisor:
         )
         self._journal.state("starting", f"waits for {placement.max_hosts} hosts")
         while True:
+            self._ask_for_other_head()
             hosts = self._usable(self._board.hosts)
             waited = time.monotonic() - began_at
             if len(hosts) >= placement.max_hosts:
@@ -130,6 +134,33 @@ class Supervisor:
                 )
             self._board.wait_for_change(0.5)
 
+    def _find_leaving(self, names: Sequence[str]) -> str:
+        """Return the name of a host that the cloud takes away, so that the attempt must end now.
+
+        An elastic job goes on without that host, unless it is the head's own, which gives notice to
+        the controller as late as possible.
+        """
+        for taken in () if self._board is None else self._board.taken:
+            margin = self._placement.grace_seconds + MOVE_SECONDS
+            if self._is_own(taken):
+                must_end = time.time() >= taken.at - margin
+            else:
+                must_end = self._placement.retry.scope == "group" and taken.host.name in names
+            if must_end:
+                return taken.host.name
+        return ""
+
+    def _is_own(self, taken: TakenHost) -> bool:
+        """Return whether a host is that of this head."""
+        return taken.host.address in ("127.0.0.1", *self._placement.heads)
+
+    def _ask_for_other_head(self) -> None:
+        """Tell the controller once that the cloud takes the host of this head away."""
+        own = [taken for taken in self._board.taken if self._is_own(taken)] if self._board else []
+        if own and not self._has_asked:
+            self._has_asked = True
+            self._journal.moving(own[0].host.name)
+
     def _usable(self, hosts: Sequence[Host]) -> tuple[Host, ...]:
         """Return the hosts in the order of the placement, without those that are bad."""
         order = {name: index for index, name in enumerate(self._placement.hosts)}
@@ -147,7 +178,9 @@ class Supervisor:
         self._journal.state("running", attempt=number, hosts=names, slots=slots)
         job = self._job(hosts, number)
         began_at = time.monotonic()
-        shown = AttemptDisplay(self._journal.display, self._placement)
+        shown = AttemptDisplay(
+            self._journal.display, self._placement, lambda: self._find_leaving(names)
+        )
         with shown.watched():
             run = self._run_members if self._placement.retry.scope == "worker" else self._run_group
             code = run(job, shown)

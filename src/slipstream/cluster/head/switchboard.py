@@ -39,13 +39,23 @@ class HostListener(Protocol):
         """Receive the name of a host, and whether it is there now."""
 
 
+@dataclass(frozen=True, slots=True)
+class TakenHost:
+    """A host, and the time in seconds since 1970 at which the cloud takes it away."""
+
+    host: Host
+    at: float
+
+
 @dataclass(slots=True)
 class _Daemon:
-    """A host daemon that is connected."""
+    """A host daemon that is connected, and the time at which the cloud takes its host away."""
 
     host: Host
     writer: asyncio.StreamWriter
     since: float
+    taken_at: float | None = None
+    is_told_gone: bool = False
 
 
 class Switchboard:
@@ -87,10 +97,20 @@ class Switchboard:
 
     @property
     def hosts(self) -> tuple[Host, ...]:
-        """Hosts whose daemons are connected, in the order in which they came."""
+        """Hosts whose daemons are connected and that stay, in the order in which they came."""
         with self._changed:
             daemons = sorted(self._daemons.values(), key=lambda daemon: daemon.since)
-            return tuple(daemon.host for daemon in daemons)
+            return tuple(daemon.host for daemon in daemons if daemon.taken_at is None)
+
+    @property
+    def taken(self) -> tuple[TakenHost, ...]:
+        """Hosts that the cloud takes away soon."""
+        with self._changed:
+            return tuple(
+                TakenHost(daemon.host, daemon.taken_at)
+                for daemon in self._daemons.values()
+                if daemon.taken_at is not None
+            )
 
     def wait_for_change(self, seconds: float) -> None:
         """Wait until a host has come or gone, at most for `seconds`."""
@@ -99,7 +119,7 @@ class Switchboard:
 
     def connect(self, _job: Job, host: Host, _terminal: Sequence[int] = ()) -> RemoteAgent:
         """Return a connection to a new agent on a host; it ends at once if the host is gone."""
-        agent = RemoteAgent(self._loop)
+        agent = RemoteAgent(self._loop, host.name)
         self._loop.call_soon_threadsafe(self._ask_for_agent, host.name, agent)
         return agent
 
@@ -136,6 +156,7 @@ class Switchboard:
             agent = self._waiting.pop(first["agent"], None)
             if agent is not None:
                 await agent.serve(reader, writer)
+                self._forget(agent)
         elif first is not None and "host" in first:
             await self._keep(first, reader, writer)
 
@@ -156,6 +177,9 @@ class Switchboard:
             agent = self._waiting.pop(message.get("failed", 0), None)
             if agent is not None:
                 agent.fail(str(message["reason"]))
+                self._forget(agent)
+            if "taken_at" in message:
+                self._take(name, daemon, float(message["taken_at"]))
         signs.cancel()
         if self._daemons.get(name) is daemon:
             self._put(name, None)
@@ -164,13 +188,33 @@ class Switchboard:
 
     def _put(self, name: str, daemon: _Daemon | None) -> None:
         with self._changed:
-            if daemon is None:
-                del self._daemons[name]
-            else:
+            earlier = self._daemons.pop(name, None)
+            if daemon is not None:
                 self._daemons[name] = daemon
             self._changed.notify_all()
-        if not self._is_ending:
+        is_known = daemon is None and earlier is not None and earlier.is_told_gone
+        if not self._is_ending and not is_known:
             self._tell(name, is_there=daemon is not None)
+
+    def _take(self, name: str, daemon: _Daemon, at: float) -> None:
+        """Take a host out of the list, because the cloud takes it away soon."""
+        with self._changed:
+            daemon.taken_at = at
+            self._changed.notify_all()
+        self._tell_if_free(name)
+
+    def _forget(self, agent: RemoteAgent) -> None:
+        self._agents.get(agent.host, set()).discard(agent)
+        self._tell_if_free(agent.host)
+
+    def _tell_if_free(self, name: str) -> None:
+        """Tell that a host that is taken away has gone as soon as nothing runs there any more."""
+        daemon = self._daemons.get(name)
+        if daemon is None or daemon.taken_at is None or daemon.is_told_gone:
+            return
+        if not self._agents.get(name):
+            daemon.is_told_gone = True
+            self._tell(name, is_there=False)
 
     def _ask_for_agent(self, name: str, agent: RemoteAgent) -> None:
         daemon = self._daemons.get(name)
@@ -209,9 +253,14 @@ class RemoteAgent:
 
     Args:
         loop: Event loop of the switchboard.
+        host: Name of the host.
+
+    Attributes:
+        host: Name of the host.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, host: str) -> None:
+        self.host = host
         self._loop = loop
         self._orders, self.orders = os.pipe()
         self.reports, self._reports = os.pipe()

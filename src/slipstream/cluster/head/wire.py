@@ -4,6 +4,7 @@ daemon  {"host": name, "slots": n}        once for each control connection
 head    {"agent": number}                 start an agent, and open a connection for it
 head    {"end": true}                     the job is over
 daemon  {"failed": number, "reason": text}    the agent could not be started
+daemon  {"taken_at": time}                the cloud takes the host away at this time
 both    {"alive": true}                   every few seconds
 
 daemon  {"agent": number}                 the first line of an agent's connection; from then on

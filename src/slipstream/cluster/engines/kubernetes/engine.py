@@ -193,10 +193,13 @@ class KubernetesEngine:
             return "unreachable"
         return "absent" if job is None and not cancelled_entry(plan) else "running"
 
-    def restart_head(self, plan: RunPlan, *, host_is_lost: bool) -> None:
+    def restart_head(
+        self, plan: RunPlan, progress: RunProgress, *, host_is_lost: bool
+    ) -> Sequence[str]:
         """Create the job again."""
-        del host_is_lost
+        del progress, host_is_lost
         self.submit(plan)
+        return ()
 
     def replace_hosts(
         self, plan: RunPlan, lost: Sequence[str], progress: RunProgress

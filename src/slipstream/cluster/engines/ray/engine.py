@@ -153,10 +153,13 @@ class RayEngine:
             return "running" if cancelled_entry(plan) else "absent"
         return "running"
 
-    def restart_head(self, plan: RunPlan, *, host_is_lost: bool) -> None:
+    def restart_head(
+        self, plan: RunPlan, progress: RunProgress, *, host_is_lost: bool
+    ) -> Sequence[str]:
         """Start the job again."""
-        del host_is_lost
+        del progress, host_is_lost
         self.submit(plan)
+        return ()
 
     def replace_hosts(
         self, plan: RunPlan, lost: Sequence[str], progress: RunProgress

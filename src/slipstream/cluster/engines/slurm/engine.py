@@ -157,10 +157,13 @@ class SlurmEngine:
             return "running"
         return "absent"
 
-    def restart_head(self, plan: RunPlan, *, host_is_lost: bool) -> None:
+    def restart_head(
+        self, plan: RunPlan, progress: RunProgress, *, host_is_lost: bool
+    ) -> Sequence[str]:
         """Submit the job again."""
-        del host_is_lost
+        del progress, host_is_lost
         self.submit(plan)
+        return ()
 
     def replace_hosts(
         self, plan: RunPlan, lost: Sequence[str], progress: RunProgress
