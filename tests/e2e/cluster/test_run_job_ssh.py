@@ -115,6 +115,20 @@ def test_the_host_of_the_head_is_lost_and_another_one_gets_it(hosts: Hosts) -> N
     hosts["host1"].boot()
 
 
+@pytest.mark.slow("lost host of a run")
+def test_the_only_host_loses_its_power_and_the_job_goes_on_when_it_is_back(hosts: Hosts) -> None:
+    desk = hosts.desk
+    write_job(desk, "single", "steps.py 60 0.1", ssh={"hosts": ["host1"]})
+    log = desk.write(f"{HOME}/log", "")
+    client = desk.start(SLIPSTREAM, "run", "single/single.yaml", log=log)
+    wait_until(lambda: "step 5\n" in log.read_text())
+    hosts["host1"].kill()
+    wait_until(lambda: "no other head can be started yet" in log.read_text())
+    hosts["host1"].boot()
+    assert client.process.wait(100) == 0, log.read_text()
+    assert "step 59\n" in log.read_text()
+
+
 def test_ctrl_c_ends_the_job_on_all_hosts(hosts: Hosts) -> None:
     desk = hosts.desk
     write_job(desk, "ended", "steps.py 1000 0.1", hosts=2, ssh={"hosts": ["host1", "host2"]})
