@@ -61,6 +61,7 @@ def fields(**container: object) -> dict[str, object]:
     }
 
 
+@pytest.mark.slow("container of a run")
 def test_ranks_run_in_containers_and_end_with_their_job(hosts: Hosts) -> None:
     desk, host = hosts.desk, hosts["host1"]
     command = "sh -c 'echo $RANK in $(cat /image.txt) on $(hostname); exec sleep 1000'"
@@ -75,6 +76,7 @@ def test_ranks_run_in_containers_and_end_with_their_job(hosts: Hosts) -> None:
     assert not host.output("podman", "ps", "-aq", user="root")
 
 
+@pytest.mark.slow("container of a run")
 def test_a_container_ends_when_the_host_daemon_is_killed(hosts: Hosts) -> None:
     desk, host = hosts.desk, hosts["host1"]
     write_job(desk, "orphan", "sh -c 'echo is up; exec sleep 1000'", **fields(options=VOLUMES))
@@ -89,6 +91,7 @@ def test_a_container_ends_when_the_host_daemon_is_killed(hosts: Hosts) -> None:
     wait_until(lambda: not left_behind(host))
 
 
+@pytest.mark.slow("container of a run")
 def test_a_training_in_containers_is_a_training(hosts: Hosts) -> None:
     desk = hosts.desk
     job = fields(options=VOLUMES)

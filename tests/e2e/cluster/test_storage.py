@@ -53,6 +53,7 @@ def mounted(host: str, hosts: Hosts) -> list[str]:
     return [line for line in lines if " /srv/" in line]
 
 
+@pytest.mark.slow("storage of a run")
 def test_ranks_on_ssh_hosts_see_storage_that_nobody_else_sees(hosts: Hosts, shared: Path) -> None:
     fields = {"ssh": {"hosts": ["root@host1"], "home": "/root/.slipstream"}, "storage": STORAGE}
     write_job(hosts.desk, "stored", PROGRAM, **fields)
@@ -70,6 +71,7 @@ def test_ranks_on_ssh_hosts_see_storage_that_nobody_else_sees(hosts: Hosts, shar
     ]
 
 
+@pytest.mark.slow("storage of a run")
 def test_storage_is_unmounted_when_everything_of_a_run_is_killed(hosts: Hosts) -> None:
     host = hosts["host2"]
     storage = {"common": STORAGE["common"], "results": STORAGE["results"]}
@@ -105,6 +107,7 @@ def test_users_without_the_rights_of_root_are_told_what_is_needed(hosts: Hosts) 
     assert "sudo" in done.stderr
 
 
+@pytest.mark.slow("storage of a run")
 def test_a_job_of_this_host_sees_storage(hosts: Hosts, shared: Path) -> None:
     desk = hosts.desk
     write_job(desk, "here", PROGRAM, on="local", storage=STORAGE, software={})
