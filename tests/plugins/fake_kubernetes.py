@@ -310,7 +310,9 @@ class ApiHandler(BaseHTTPRequestHandler):
         failure = {"status": "Failure", "reason": "NonZeroExitCode", "message": message}
         result = failure if process.returncode else {"status": "Success"}
         self.send_frame(2, b"\x03" + json.dumps(result).encode())
-        return self.send_frame(8, b"")
+        self.send_frame(8, b"")
+        self.rfile.read()  # a socket that is closed with unread bytes loses what it has sent
+        return None
 
     def send_frame(self, code: int, payload: bytes) -> None:
         """Send a frame of a WebSocket."""

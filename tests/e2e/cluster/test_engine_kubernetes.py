@@ -1,6 +1,5 @@
 """The engine of Kubernetes keeps the contract of engines, on a fake that really runs the pods."""
 
-import itertools
 import json
 import re
 from collections.abc import Iterator
@@ -8,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from cluster_hosts import open_hosts
-from engine_contract import NUM_START_CALLS, PROGRAM, PYTHON, RUN_SECONDS, EngineContract, Site
+from engine_contract import PROGRAM, PYTHON, RUN_SECONDS, SIGKILLED, EngineContract, Site
 from fake_kubernetes import TOKEN
 from host import Host
 from host_boot import HOME, REPOSITORY
@@ -173,8 +172,7 @@ def test_the_outputs_wait_for_the_next_client(site: Site) -> None:
     site.desk.write(f"{HOME}/waits/writes.py", WRITES)
     assert site.slipstream("run", job, "--detach").returncode == 0
     run = site.run_id("waits")
-    selector = f"/api/v1/namespaces/default/pods?labelSelector=slipstream.run={run}"
-    wait_until(lambda: "exit_code" in logs_of(site, selector))
+    wait_for_end(site, run)
     done = site.slipstream("cluster", "attach", "waits")
     assert done.returncode == 7, done.stderr
     assert "cannot be brought back" not in done.stderr, done.stderr
@@ -184,28 +182,38 @@ def test_the_outputs_wait_for_the_next_client(site: Site) -> None:
 
 @pytest.mark.slow("kill of a client", represents=False)
 def test_a_client_may_be_killed_while_it_brings_the_outputs(site: Site) -> None:
-    numbers = itertools.count(NUM_START_CALLS)
     was_killed, num_kills = True, 0
     while was_killed:
-        name = f"fetched-{next(numbers)}"
+        name = f"fetched-{num_kills}"
         job = site.write_job(name, "writes.py 0", hosts=1, outputs=["results"])
         site.desk.write(f"{HOME}/{name}/writes.py", WRITES)
-        was_killed = site.slipstream("run", job, stop=f"after:{name[8:]}").returncode != 0
+        assert site.slipstream("run", job, "--detach").returncode == 0
+        run = site.run_id(name)
+        wait_for_end(site, run)
+        stopped = site.slipstream("cluster", "attach", name, stop=f"after:{num_kills}")
+        was_killed = stopped.returncode in SIGKILLED
         num_kills += was_killed
         done = site.slipstream("cluster", "attach", name)
+        assert done.returncode == 0, done.stderr
         assert "cannot be brought back" not in done.stderr, (name, done.stderr)
         assert site.state(name) == "succeeded", name
         model = site.desk.path(f"{HOME}/{name}/results/model.bin")
         assert model.stat().st_size == 4 << 20, name
-    assert num_kills >= 3  # the fetching and the three deletions are among them
+    assert num_kills >= 6  # reading the journal and the outputs, and three deletions
     site.assert_clean()
 
 
-def logs_of(site: Site, selector: str) -> str:
-    """Return the logs of the pods that are there."""
-    pods = json.loads(call(site.desk, "GET", selector))["items"]
-    path = selector.partition("?")[0]
-    return "".join(call(site.desk, "GET", f"{path}/{pod['metadata']['name']}/log") for pod in pods)
+def wait_for_end(site: Site, run: str) -> None:
+    """Wait until the journal of a run has its last entry."""
+    path = "/api/v1/namespaces/default/pods"
+
+    def journal() -> str:
+        listed = call(site.desk, "GET", f"{path}?labelSelector=slipstream.run={run}")
+        names = [pod["metadata"]["name"] for pod in json.loads(listed)["items"]]
+        logs = [call(site.desk, "GET", f"{path}/{name}/log") for name in names]
+        return "".join(logs)
+
+    wait_until(lambda: '"exit_code"' in journal())
 
 
 def test_code_that_is_too_large_for_a_secret_is_refused(site: Site) -> None:

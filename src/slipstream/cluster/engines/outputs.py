@@ -111,6 +111,8 @@ def unpack_outputs(stream: ResumedStream, folder: Path) -> None:
                     path.mkdir(parents=True, exist_ok=True)
                 else:
                     _unpack_file(archive, entry, Path(parts) / "part", path)
+            while stream.read(tarfile.RECORDSIZE):  # the rest tells whether the sender has failed
+                pass
     except tarfile.TarError as error:
         raise ConfigError(f"the outputs are not whole: {error}") from error
     except OSError as error:
