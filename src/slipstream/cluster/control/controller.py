@@ -290,7 +290,7 @@ class Controller:
 
     def _finish(self, result: Mapping[str, Any]) -> int:
         plan = self._plan
-        if plan.spec.outputs:
+        if plan.spec.outputs and not self._is_past("releasing"):
             self._set_state("collecting")
             try:
                 with self._stages.stage("outputs"):
