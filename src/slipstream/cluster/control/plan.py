@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from slipstream.cluster.control.certificate import make_certificate, make_ssh_key
 from slipstream.cluster.head.placement import RetryRules, RunPlacement
 from slipstream.cluster.head.roles import RolePart
 from slipstream.cluster.head.spot_notice import SERVICES
@@ -159,7 +158,8 @@ def make_plan(record: RunRecord, spec: JobSpec, base: Path, home: Path) -> RunPl
     Raises:
         ConfigError: a secret variable is not set on this machine.
     """
-    keys = _load_keys(home / "keys" / f"{record.name}-{record.number}")
+    load = _load_job_key if spec.on == "local" else _load_keys
+    keys = load(home / "keys" / f"{record.name}-{record.number}")
     return RunPlan(
         record=record,
         spec=spec,
@@ -175,14 +175,29 @@ def make_plan(record: RunRecord, spec: JobSpec, base: Path, home: Path) -> RunPl
 
 def _load_keys(folder: Path) -> dict[str, str]:
     """Return the keys in a folder; all of them are drawn before the first of them is used."""
+    # The import takes 0.05 s, which a run on this host need not wait for.
+    from slipstream.cluster.control.certificate import make_certificate, make_ssh_key
+
     if not (folder / _KEY_NAMES[-1]).exists():
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         texts = (*make_certificate(folder.name), *make_ssh_key(), secrets.token_hex(32))
-        for name, text in zip(_KEY_NAMES, texts, strict=True):
-            path = folder / name
-            path.touch(mode=0o600)
-            path.write_text(text)
+        _write_keys(folder, dict(zip(_KEY_NAMES, texts, strict=True)))
     return {name: (folder / name).read_text() for name in _KEY_NAMES}
+
+
+def _load_job_key(folder: Path) -> dict[str, str]:
+    """Return the keys of a run on this host, which needs no more than the job key."""
+    name = _KEY_NAMES[-1]
+    if not (folder / name).exists():
+        _write_keys(folder, {name: secrets.token_hex(32)})
+    return dict.fromkeys(_KEY_NAMES, "") | {name: (folder / name).read_text()}
+
+
+def _write_keys(folder: Path, keys: Mapping[str, str]) -> None:
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for name, text in keys.items():
+        path = folder / name
+        path.touch(mode=0o600)
+        path.write_text(text)
 
 
 def forget_keys(plan: RunPlan) -> None:
