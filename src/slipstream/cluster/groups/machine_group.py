@@ -22,7 +22,7 @@ from slipstream.cluster.groups.group_record import (
 )
 from slipstream.cluster.groups.inner_ssh import set_up_machine
 from slipstream.cluster.groups.machine_shell import MachineShell
-from slipstream.cluster.providers.boot import extension_command
+from slipstream.cluster.providers.boot import DEADLINE_FILE, extension_command
 from slipstream.cluster.providers.protocol import ClusterMachine, Provider
 from slipstream.cluster.records import ResourceLedger
 from slipstream.errors import ConfigError, PeerError, UsageError
@@ -170,7 +170,7 @@ class MachineGroup:
     def _tell_deadline(self) -> None:
         # A machine whose user is root may have no sudo.
         command = (
-            'command -v sudo > /dev/null || sudo() { "$@"; };'
+            f'test ! -w {DEADLINE_FILE} || sudo() {{ "$@"; }};'
             f" {extension_command(self.record.request.deadline_at)}"
         )
         self.on_all(lambda host: host.run(command, what="setting the deadline"))
