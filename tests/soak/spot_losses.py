@@ -61,7 +61,9 @@ class Job:
     def __init__(self, hosts: Hosts, shared: Path, number: int) -> None:
         self.hosts, self.name = hosts, f"spot-{number}"
         self.lost: list[str] = []
-        (shared / "state.npz").unlink(missing_ok=True)
+        self.told = shared / "told.jsonl"
+        for name in ("state.npz", "told.jsonl"):
+            (shared / name).unlink(missing_ok=True)
         hosts.desk.write(f"{HOME}/{self.name}/spot_training.py", PROGRAM.read_text())
         write_job(
             hosts.desk,
@@ -79,7 +81,7 @@ class Job:
         client = self.hosts.desk.start(*argv, log=log)
 
         def entries(name: str) -> list[Any]:
-            return [fields[name] for fields in printed(log) if name in fields]
+            return [fields[name] for fields in read_lines(self.told) if name in fields]
 
         for step, draw in losses:
             wait_until(lambda step=step: max(entries("step"), default=0) >= step, LIMIT_SECONDS)
@@ -88,10 +90,8 @@ class Job:
             wait_until(lambda newest=newest: max(entries("step")) > newest + 3, LIMIT_SECONDS)
             self.hosts[self.lost[-1]].boot()
         assert client.process.wait(LIMIT_SECONDS) == 0, log.read_text()[-3000:]
-        # A host may take the line of an epoch's begin along, but then the epoch has steps.
-        trained = {(step - 1) // (2000 // BATCH) for step in entries("step")}
-        assert trained | set(entries("begins")) == set(range(EPOCHS))
-        for epoch, steps in run_again(log):
+        assert set(entries("begins")) == set(range(EPOCHS))
+        for epoch, steps in run_again(self.told):
             assert steps <= KEEP_EVERY, f"epoch {epoch} began again after {steps} steps"
         return float(entries("accuracy")[0])
 
@@ -108,19 +108,18 @@ class Job:
         self.hosts[self.lost[-1]].kill()
 
 
-def printed(log: Path) -> list[dict[str, Any]]:
-    """Return the objects that rank 0 has printed."""
-    lines = (line.partition('"text": "')[2] for line in log.read_text().splitlines())
-    texts = (line.removesuffix('"}').replace('\\"', '"') for line in lines)
-    return [json.loads(text) for text in texts if text.startswith("{")]
+def read_lines(told: Path) -> list[dict[str, Any]]:
+    """Return what rank 0 has told; a host that lost its power has perhaps cut a line."""
+    text = told.read_text() if told.exists() else ""
+    return [json.loads(line) for line in text.splitlines() if line.endswith("}")]
 
 
-def run_again(log: Path) -> list[tuple[int, int]]:
+def run_again(told: Path) -> list[tuple[int, int]]:
     """Return the epochs that began again, and how many of their steps were done before."""
     seen: set[int] = set()
     again: list[tuple[int, int]] = []
     newest = 0
-    for fields in printed(log):
+    for fields in read_lines(told):
         newest = max(newest, fields.get("step", 0))
         if fields.get("begins") in seen:
             epoch = fields["begins"]

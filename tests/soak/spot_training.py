@@ -48,7 +48,7 @@ def train(state: elastic.ObjectState) -> None:
     while state.epoch < EPOCHS:
         order = np.random.default_rng(state.epoch).permutation(SAMPLES)
         if state.position == 0 and comm.rank() == 0:
-            print(json.dumps({"begins": state.epoch}), flush=True)
+            tell(begins=state.epoch)
         while state.position < SAMPLES:
             step(state, order[state.position : state.position + BATCH])
             state.position += BATCH
@@ -69,11 +69,19 @@ def step(state: elastic.ObjectState, batch: Any) -> None:
     state.weights -= RATE / len(batch) * gradient
 
 
+def tell(**fields: float) -> None:
+    """Print fields, and write them where they are not lost with a host."""
+    line = json.dumps(fields)
+    print(line, flush=True)
+    with (FOLDER / "told.jsonl").open("a") as file:
+        file.write(f"{line}\n")
+
+
 def keep(state: elastic.ObjectState) -> None:
     """Write the state into the shared folder after some steps."""
     number = state.epoch * (SAMPLES // BATCH) + state.position // BATCH
     if comm.rank() == 0:
-        print(json.dumps({"step": number}), flush=True)
+        tell(step=number)
     if comm.rank() == 0 and number % KEEP_EVERY == 0:
         temporary = FOLDER / f"state.{os.uname().nodename}.npz"
         np.savez(temporary, weights=state.weights, epoch=state.epoch, position=state.position)
@@ -91,7 +99,7 @@ def main() -> None:
     train(state)
     accuracy = float((shares(state.weights, TESTED).argmax(axis=1) == TRUE).mean())
     if comm.rank() == 0:
-        print(json.dumps({"accuracy": accuracy}), flush=True)
+        tell(accuracy=accuracy)
 
 
 main()
