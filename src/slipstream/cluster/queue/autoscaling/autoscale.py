@@ -176,8 +176,9 @@ class AutoScaler:
             ssh_options=(_host_name(address), *host.options),
             group=scaled.group,
         )
-        self._pool.set_machine(machine)
+        # In this order: a machine that is in the queue is not looked at again after a kill.
         change_scaled_group(self._store, scaled.group, like=machine)
+        self._pool.set_machine(machine)
         _log.info("machine %s is there", name)
         self._wake_daemon()
 
