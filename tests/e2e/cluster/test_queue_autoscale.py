@@ -23,6 +23,8 @@ pytestmark = [
 
 UP = ("--on", "aws", "--type", INSTANCE_TYPE, "--image", IMAGE, "--open-to", "10.91.0.1/32")
 SECONDS = 150.0
+# Outside calls at which daemons are killed: while the first machine is found, and another created.
+KILLS = ("after:5", "before:9", "after:12")
 # As on the machines of clouds, the first user may do everything.
 SUDOERS = {"/etc/sudoers.d/machine": "ALL ALL=(ALL:ALL) NOPASSWD: ALL\n"}
 
@@ -44,11 +46,12 @@ def call(room: MachineRoom, *arguments: str) -> Any:
 
 
 @contextlib.contextmanager
-def daemon(room: MachineRoom) -> Iterator[Program]:
-    """Run the daemon of the queue at the desk, and kill it at the end."""
+def daemon(room: MachineRoom, stop: str = "") -> Iterator[Program]:
+    """Run the daemon of the queue at the desk, and kill it at the end or at an outside call."""
     desk = room.hosts.desk
     log = desk.write(f"{HOME}/daemon.log", "")
-    program = desk.start(SLIPSTREAM, "queue", "serve", environ=room.environ, log=log)
+    environ = {**room.environ, **({"SLIPSTREAM_STOP_AT": stop} if stop else {})}
+    program = desk.start(SLIPSTREAM, "queue", "serve", environ=environ, log=log)
     wait_until(lambda: "serving the queue" in log.read_text())
     try:
         yield program
@@ -131,3 +134,24 @@ def test_a_job_that_scales_badly_is_tried_on_two_machines_and_goes_back(room: Ma
     call(room, "queue", "autoscale", "--off")
     done = room.hosts.desk.run(SLIPSTREAM, "cluster", "down", "sized", environ=room.environ)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow("life of a group of machines", represents=False)
+def test_daemons_that_are_killed_while_they_scale_leave_nothing_behind(room: MachineRoom) -> None:
+    call(room, "cluster", "up", "killed", *UP, "--yes")
+    chosen = ("--max-machines", "2", "--idle", "2s", "--yes")
+    call(room, "queue", "autoscale", "killed", *chosen)
+    number = submit(room, "often", "steps.py 20 0.1", hosts=2)
+    for stop in KILLS:
+        with daemon(room, stop) as program:
+            program.process.wait(SECONDS)
+    with daemon(room):
+        job = wait_for(room, number, "succeeded", "failed")
+        assert (job["state"], job["num_attempts"]) == ("succeeded", 1), job
+        room.wait_for(0)
+    assert call(room, "queue", "machines") == []
+    call(room, "queue", "autoscale", "--off")
+    done = room.hosts.desk.run(SLIPSTREAM, "cluster", "down", "killed", environ=room.environ)
+    assert done.returncode == 0, done.stderr
+    report = call(room, "cluster", "gc", "--on", "aws")
+    assert (report["doomed"], report["kept"], report["leaks"]) == ([], [], [])
