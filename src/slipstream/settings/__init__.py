@@ -37,6 +37,7 @@ from slipstream.settings.launch import thread_environment as thread_environment
 from slipstream.settings.loopback import loopback_address as loopback_address
 from slipstream.settings.nccl import nccl_plugin_environment as nccl_plugin_environment
 from slipstream.settings.queue import QueuePart as QueuePart
+from slipstream.settings.queue import forget_queue_token as forget_queue_token
 from slipstream.settings.queue import progress_environment as progress_environment
 from slipstream.settings.queue import progress_file as progress_file
 from slipstream.settings.queue import queue_job_environment as queue_job_environment

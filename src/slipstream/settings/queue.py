@@ -77,3 +77,8 @@ def progress_environment(path: Path) -> dict[str, str]:
 def queue_token_variable() -> str:
     """Return the name of the variable by which the processes of a start are found."""
     return variables()["queue_token"].name
+
+
+def forget_queue_token() -> None:
+    """Remove that variable, so that what this process starts does not belong to the start."""
+    os.environ.pop(queue_token_variable(), None)

@@ -29,7 +29,7 @@ from slipstream.cluster.queue.store import QueueStore
 from slipstream.cluster.records import RunLog, RunRecord
 from slipstream.cluster.records.states import RUN_STATES
 from slipstream.errors import PeerError, SlipstreamError, UsageError
-from slipstream.settings import progress_environment, queue_token_variable
+from slipstream.settings import forget_queue_token, progress_environment
 
 CANCELLED_CODE = 130
 FAILED_CODE = 1
@@ -132,7 +132,7 @@ def main() -> int:
     """Run the client of a token; return the exit code of the job."""
     home, token = Path(sys.argv[1]), sys.argv[2]
     # Connections of ssh are shared with other jobs, so the end of this one must not end them.
-    os.environ.pop(queue_token_variable(), None)
+    forget_queue_token()
     folder = start_folder(home, token)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     output = os.open(folder / "output", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
