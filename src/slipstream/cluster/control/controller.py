@@ -11,8 +11,10 @@ from slipstream.cluster.control.plan import RunPlan, forget_keys
 from slipstream.cluster.control.seen import SeenJournal
 from slipstream.cluster.control.stages import RunStages
 from slipstream.cluster.control.written_back import write_back
-from slipstream.cluster.engines.protocol import RunEngine
+from slipstream.cluster.engines.protocol import JournalPart, RunEngine
+from slipstream.cluster.engines.ssh_host import CommandFailedError
 from slipstream.cluster.head.journal import parse_journal
+from slipstream.cluster.head.spot_notice import SERVICES
 from slipstream.cluster.records import RunLog
 from slipstream.cluster.records.lock import locked
 from slipstream.cluster.records.states import END_STATES, RUN_STATES
@@ -29,6 +31,12 @@ REPLACE_AGAIN_SECONDS = 20.0
 MAX_LOST_HEADS = 5
 LOST_HEADS_SECONDS = 1800.0
 CANCELLED_CODE = 130
+# Time that another client has to finish the run. Chosen by hand.
+KEEPER_SECONDS = 60.0
+
+
+class OutOfReachError(PeerError):
+    """Read the message: no host of a run can be reached, and the run may go on."""
 
 
 class RunView(Protocol):
@@ -71,6 +79,10 @@ class Controller:
         self._lost_heads: list[float] = []
         self._last_note = ""
         self._gone: dict[str, float] = {}
+        self._is_cancelled = False
+        self._ended_at = 0.0
+        self._num_lines = 0  # of the journal, which were taken
+        self._num_ahead = 0  # of those, which follow the position of the copy
 
     def start(self) -> None:
         """Bring the run to the point at which its head runs; do nothing if it was there already.
@@ -113,8 +125,9 @@ class Controller:
             self._follow_journal()
         except KeyboardInterrupt:
             self._view.note("the job is ended; Ctrl-C again leaves it alone")
-            self._engine.cancel(self._plan)
-            self._follow_journal()
+            return self.cancel()
+        except OutOfReachError:
+            raise  # the run may go on, so nothing is given back
         except SlipstreamError as error:
             self._fail(str(error))
             raise
@@ -122,13 +135,24 @@ class Controller:
         return self._finish(self._result)
 
     def cancel(self) -> int:
-        """End the job and give everything back; return the exit code of the job."""
+        """End the job and give everything back; return the exit code of the job.
+
+        Raises:
+            PeerError: the head cannot be reached, so that processes may go on; the run counts as
+                cancelled nevertheless.
+        """
+        self._is_cancelled = True
+        problem = ""
         try:
             self._engine.cancel(self._plan)
             self._follow_journal()
         except PeerError as error:
-            self._view.note(str(error))
-        return self._finish(self._result or {"state": "cancelled", "exit_code": CANCELLED_CODE})
+            problem = f"the job may go on, because its head cannot be told to end: {error}"
+        result = self._result or {"exit_code": CANCELLED_CODE, "text": problem}
+        code = self._finish({"state": "cancelled", **result})
+        if problem and self._engine.name not in SERVICES:  # a cloud has ended the machines
+            raise PeerError(problem)
+        return code
 
     def give_up(self, reason: str) -> None:
         """Give back what exists of a run that has not begun to run, and call it cancelled.
@@ -166,22 +190,53 @@ class Controller:
     def _follow_journal(self) -> None:
         position = self._restore()
         last_word = time.monotonic()
-        while self._result is None:
+        while self._result is None or not (self._seen.is_kept or self._is_finished()):
+            if not self._seen.is_kept and self._seen.try_to_keep():
+                position = self._take_over(position)
             try:
                 part = self._engine.read_journal(self._plan, position, READ_SECONDS)
             except PeerError as error:
-                self._mind_silence(last_word, str(error))
+                if self._result is None:
+                    self._mind_silence(last_word, str(error))
                 time.sleep(READ_SECONDS)
                 continue
             if part.text:
                 last_word = time.monotonic()
                 position = part.position
-                self._seen.append(part.text, position)
-                for entry in parse_journal(part.text):
-                    self._take(entry)
-            else:
+                self._read(part)
+            elif self._result is None:
                 last_word = self._mind_silence(last_word, "")
             self._replace_lost()
+
+    def _read(self, part: JournalPart) -> None:
+        """Take the new lines of a part, which another client has perhaps kept already."""
+        if self._seen.is_kept:
+            self._seen.append(part.text, part.position)
+        lines = part.text.splitlines(keepends=True)
+        known = min(self._num_ahead, len(lines))
+        self._num_ahead -= known
+        self._num_lines += len(lines) - known
+        for entry in parse_journal("".join(lines[known:])):
+            self._take(entry)
+
+    def _take_over(self, position: str) -> str:
+        """Go on where the client has ended that kept the copy; return the position there.
+
+        Args:
+            position: Position of this client.
+        """
+        kept = self._seen.text.splitlines(keepends=True)
+        for entry in parse_journal("".join(kept[self._num_lines :])):
+            self._take(entry)
+        self._num_ahead = max(self._num_lines - len(kept), 0)
+        self._num_lines = max(self._num_lines, len(kept))
+        return self._seen.position if self._seen.position != position else position
+
+    def _is_finished(self) -> bool:
+        """Return whether the client that keeps the copy has finished the run, or takes too long."""
+        self._ended_at = self._ended_at or time.monotonic()
+        record = self._log.find(f"#{self._plan.record.number}")
+        return record.has_ended or time.monotonic() - self._ended_at > KEEPER_SECONDS
 
     def _take(self, entry: Mapping[str, Any]) -> None:
         self._view.entry(entry)
@@ -193,7 +248,7 @@ class Controller:
                 self._log.note(self._plan.record.number, "job", f"{state}: {text}".rstrip(": "))
             case "host":
                 self._take_host(str(entry["name"]), is_there=bool(entry["is_there"]))
-            case "moving":
+            case "moving" if self._seen.is_kept:
                 reason = f"the cloud takes {entry['host']} away, which has the head"
                 self._restart_head(reason, 0.0, host_is_lost=True)
             case "finished" if entry.get("failure"):
@@ -208,9 +263,16 @@ class Controller:
         silent = time.monotonic() - last_word
         if silent < QUIET_SECONDS:
             return last_word
+        if not self._seen.is_kept:
+            return last_word  # another client looks after the run
         state = self._engine.head_state(self._plan)
         if state == "running":
             return time.monotonic()
+        if self._is_cancelled and state == "absent":
+            self._result = {"state": "cancelled", "exit_code": CANCELLED_CODE}
+            return last_word
+        if self._is_cancelled and silent >= UNREACHABLE_SECONDS:
+            raise OutOfReachError(problem or f"the head is {state}")
         if state == "absent" or silent >= UNREACHABLE_SECONDS:
             if state == "ended":
                 self._result = {"state": "failed", "exit_code": 1, "text": "no result was found"}
@@ -229,8 +291,8 @@ class Controller:
             host_is_lost: Whether its host is lost, too.
 
         Raises:
-            PeerError: no host can be reached, for longer than the job allows, or heads are lost
-                again and again.
+            OutOfReachError: no head can be started, for longer than the job allows.
+            PeerError: heads are lost again and again.
         """
         now = time.monotonic()
         recent = [at for at in self._lost_heads if now - at < LOST_HEADS_SECONDS]
@@ -241,9 +303,14 @@ class Controller:
                 lacking = self._engine.restart_head(
                     self._plan, self._stages, host_is_lost=host_is_lost
                 )
-        except PeerError as error:
+        except (PeerError, CommandFailedError) as error:
             if silent >= self._plan.spec.retry.lost:
-                raise
+                raise OutOfReachError(
+                    f"no head could be started for {silent:.0f} s: {error}; the run may go on"
+                    " without this client: follow it with `slipstream cluster attach"
+                    f" {self._plan.record.name}`, or end it with `slipstream cluster down"
+                    f" {self._plan.record.name}`"
+                ) from error
             self._note_once(f"{reason}, and no other head can be started yet: {error}")
             return False
         self._view.note(f"{reason}: another head is started")
@@ -267,7 +334,7 @@ class Controller:
         """Replace the hosts that have been gone for a while, again and again until one comes."""
         now = time.monotonic()
         lost = [name for name, due in self._gone.items() if now >= due]
-        if not lost or self._result is not None:
+        if not lost or self._result is not None or self._is_cancelled or not self._seen.is_kept:
             return
         added: Sequence[str] = ()
         try:
@@ -289,6 +356,14 @@ class Controller:
     # ---- the end ----
 
     def _finish(self, result: Mapping[str, Any]) -> int:
+        """Collect the outputs and give everything back, unless another client has done so."""
+        with self._alone():
+            record = self._log.find(f"#{self._plan.record.number}")
+            if record.has_ended and record.exit_code is not None:
+                return record.exit_code
+            return self._collect_and_release(result)
+
+    def _collect_and_release(self, result: Mapping[str, Any]) -> int:
         plan = self._plan
         if plan.spec.outputs and not self._is_past("releasing"):
             self._set_state("collecting")
@@ -326,8 +401,11 @@ class Controller:
 
     def _restore(self) -> str:
         """Take over what an earlier client has seen; return the position after it."""
-        for entry in parse_journal(self._seen.text):
+        self._seen.try_to_keep()
+        text, position = self._seen.text, self._seen.position
+        self._num_lines = text.count("\n")
+        for entry in parse_journal(text):
             self._view.restore(entry)
             if entry.get("state") in END_STATES:
                 self._result = entry
-        return self._seen.position
+        return position

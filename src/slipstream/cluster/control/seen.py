@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import fcntl
 from pathlib import Path
+from typing import TextIO
 
 COPY = "seen.jsonl"
+LOCK = "keeper.lock"
 
 
 class SeenJournal:
     """What clients have seen of the journal of a run so far.
+
+    Several clients may follow a run, but only one of them keeps the copy, and looks after the run's
+    hosts; when it ends, another one takes over.
 
     Args:
         folder: Folder of the run on this machine.
     """
 
     def __init__(self, folder: Path) -> None:
+        self._folder = folder
         self._copy = folder / COPY
         self._position = folder / "position"
+        self._lock: TextIO | None = None
 
     @property
     def text(self) -> str:
@@ -27,6 +35,24 @@ class SeenJournal:
     def position(self) -> str:
         """Position of the engine after the text, or "" at the beginning."""
         return self._position.read_text() if self._position.exists() else ""
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether this client keeps the copy."""
+        return self._lock is not None
+
+    def try_to_keep(self) -> bool:
+        """Become the client that keeps the copy, unless another one is; return whether it is so."""
+        if self._lock is None:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            lock = (self._folder / LOCK).open("a")
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                lock.close()
+                return False
+            self._lock = lock
+        return True
 
     def append(self, text: str, position: str) -> None:
         """Keep new text; a client that is killed in here may see some lines twice.
