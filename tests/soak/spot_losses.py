@@ -76,6 +76,16 @@ class Job:
 
     def run(self, losses: list[tuple[int, float]]) -> float:
         """Run the job, and switch a host off at each of these steps; return the accuracy."""
+        try:
+            return self._run(losses)
+        except AssertionError:
+            for host in (self.hosts.desk, *self.hosts.by_name.values()):
+                for path in sorted(host.path(HOME).glob("**/*.log")):
+                    tail = "".join(path.read_text().splitlines(keepends=True)[-40:])
+                    print(f"---- {host.name} {path}, lost {self.lost}\n{tail}", flush=True)
+            raise
+
+    def _run(self, losses: list[tuple[int, float]]) -> float:
         log = self.hosts.desk.write(f"{HOME}/{self.name}.log", "")
         argv = (SLIPSTREAM, "run", f"{self.name}/{self.name}.yaml", "--json")
         client = self.hosts.desk.start(*argv, log=log)
