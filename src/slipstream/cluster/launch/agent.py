@@ -178,7 +178,7 @@ class Agent:
                 terminal = order.terminal if local_rank == 0 else ()
                 process = start_rank(order.argv, order.cwd, {**environ, **variables}, terminal)
                 self._follow(_Rank(local_rank=local_rank, process=process))
-        except (OSError, ConfigError) as error:
+        except (OSError, ValueError, ConfigError) as error:
             self._send(Refused(reason=_refusal(order, error)))
             self._end()
 
@@ -206,7 +206,7 @@ class Agent:
             if order.nccl_plugin:
                 environ |= plugin_environment(environ)
             process = start_rank(order.argv, order.cwd, environ, inherited=(theirs.fileno(),))
-        except (OSError, ConfigError) as error:
+        except (OSError, ValueError, ConfigError) as error:
             news.close()
             self._send(NotStarted(local_rank=order.local_rank, reason=_refusal(order, error)))
             return
@@ -394,11 +394,13 @@ class Agent:
         self._paused.clear()
 
 
-def _refusal(order: Start | StartSlot, error: OSError | ConfigError) -> str:
+def _refusal(order: Start | StartSlot, error: OSError | ValueError | ConfigError) -> str:
     """Return in words why an order to start could not be obeyed."""
     if isinstance(error, ConfigError):
         return str(error)
-    reason = f"{error.strerror}: {error.filename}" if error.filename else str(error)
+    reason = str(error)  # of a ValueError: the system takes no such text in a program or a variable
+    if isinstance(error, OSError) and error.filename:
+        reason = f"{error.strerror}: {error.filename}"
     return f"cannot run {order.argv[0]!r} in {order.cwd!r}: {reason}"
 
 

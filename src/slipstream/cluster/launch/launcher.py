@@ -250,7 +250,9 @@ class _Launcher:
         if link.errors in self._selector.get_map():
             self._selector.unregister(link.errors)
         reason = link.close()
-        if link.living or not (link.has_started or self._is_ending):
+        ranks = range(link.first_rank, link.first_rank + link.host.slots)
+        is_due = link.has_started or not self._is_ending
+        if is_due and any(rank not in self._ended for rank in ranks):
             self._fail_host(link, reason)
 
     def _start_all(self) -> None:
@@ -293,7 +295,6 @@ class _Launcher:
             case Hello():
                 self._take_hello(link, message)
             case Started():
-                link.living.add(message.local_rank)
                 rank = link.first_rank + message.local_rank
                 self._display.started(rank, link.host.name, message.pid)
             case Output():
@@ -301,7 +302,6 @@ class _Launcher:
                 data = message.data.encode("latin-1")
                 self._transcript.feed(rank, data, is_error=message.is_error)
             case Exited():
-                link.living.discard(message.local_rank)
                 self._take_exit(link, link.first_rank + message.local_rank, message.status)
             case Noticed():
                 if self._flight is not None:

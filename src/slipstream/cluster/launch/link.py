@@ -31,7 +31,6 @@ class AgentLink:
         self.host: Host = job.hosts[index]
         self.first_rank = sum(host.slots for host in job.hosts[:index])
         self.hello: Hello | None = None
-        self.living: set[int] = set()
         self.has_started = False
         self.is_open = True
         self._python = job.python_on(self.host)

@@ -9,7 +9,17 @@ from collections.abc import Iterator
 import pytest
 
 from slipstream.cluster.launch.agent import Agent
-from slipstream.cluster.launch.messages import End, Exited, Kill, encode
+from slipstream.cluster.launch.messages import (
+    End,
+    Exited,
+    Kill,
+    NotStarted,
+    Refused,
+    Start,
+    StartSlot,
+    decode,
+    encode,
+)
 from slipstream.cluster.launch.ports import find_free_port_pair
 from slipstream.errors import InternalError
 
@@ -43,7 +53,7 @@ def test_the_end_leaves_ranks_their_grace(agent: Agent) -> None:
 
 @pytest.mark.parametrize("order", [End(), Kill()])
 def test_an_agent_that_is_ended_before_it_started_ranks_is_done(
-    agent: Agent, order: object
+    agent: Agent, order: End | Kill
 ) -> None:
     assert not agent._is_done()
     agent._obey(order)
@@ -74,6 +84,33 @@ def test_orders_are_read_in_pieces_and_several_at_a_time() -> None:
     assert agent._is_done()
     os.close(launcher)
     os.close(orders)
+
+
+@pytest.mark.parametrize(
+    ("argv", "environ"),
+    [
+        (("a\0b",), {}),
+        (("true", "\ud800"), {}),
+        (("true",), {"A": "x\0y"}),
+        (("true",), {"A": "\ud800"}),
+        (("true",), {"A=B": "x"}),
+    ],
+)
+@pytest.mark.parametrize("is_slot", [False, True])
+def test_a_text_that_the_system_refuses_is_reported(
+    argv: tuple[str, ...], environ: dict[str, str], is_slot: bool
+) -> None:
+    reports, written = os.pipe()
+    agent = Agent(reports, written)
+    slot = StartSlot(local_rank=0, argv=argv, cwd="/", environ=environ, unset=(), grace_seconds=1.0)
+    start = Start(argv=argv, cwd="/", environ=environ, ranks=({},), grace_seconds=1.0, terminal=())
+    agent._obey(slot if is_slot else start)
+    answer = decode(os.read(reports, 65536).splitlines()[0])
+    assert isinstance(answer, NotStarted if is_slot else Refused)
+    assert answer.reason.startswith(f"cannot run {argv[0]!r} in '/': ")
+    assert agent._is_done() is not is_slot
+    os.close(reports)
+    os.close(written)
 
 
 @pytest.mark.parametrize("taken", [0, 1])

@@ -100,7 +100,11 @@ def test_ssh_is_called_without_a_terminal_and_with_the_options_of_the_job(folder
 
 def test_every_agent_is_told_its_ranks_and_what_it_gets_of_our_environment(folder: Path) -> None:
     script = (
-        SAYS_HELLO + says("Started", local_rank=0, pid=7) + says("Exited", local_rank=0, status=0)
+        SAYS_HELLO
+        + says("Started", local_rank=0, pid=7)
+        + says("Exited", local_rank=0, status=0)
+        + '[ "$login" = a ] || exit 0;'
+        + says("Exited", local_rank=1, status=0)
     )
     recorder = Recorder()
     chosen = replace(
@@ -202,6 +206,14 @@ def test_the_exit_code_is_that_of_the_rank_or_128_and_its_signal(
             SAYS_HELLO + says("Started", local_rank=0, pid=7) + "kill -9 $$",
             "the connection to its agent was lost (killed by SIGKILL): no message",
         ),
+        (
+            SAYS_HELLO + "echo ValueError: no such text >&2; exit 1",
+            "the connection to its agent was lost (exit code 1): ValueError: no such text",
+        ),
+        (
+            SAYS_HELLO + "exit 0",
+            "the connection to its agent was lost (exit code 0): no message",
+        ),
     ],
 )
 def test_a_host_that_fails_says_why_and_the_code_is_1(
@@ -214,6 +226,24 @@ def test_a_host_that_fails_says_why_and_the_code_is_1(
     assert failure.reason == reason
     assert (failure.host, failure.rank, failure.exit_code) == ("b", None, 1)
     assert failure.last_lines == ()
+
+
+def test_an_agent_that_ends_before_all_of_its_ranks_did_is_a_failure(folder: Path) -> None:
+    ended = says("Started", local_rank=0, pid=7) + says("Exited", local_rank=0, status=0)
+    recorder = Recorder()
+    assert launch(job(folder, SAYS_HELLO + ended + "echo lost >&2", "a:2"), recorder) == 1
+    failure = recorder.failure
+    assert failure is not None
+    assert (failure.host, failure.rank) == ("a", None)
+    assert failure.reason == "the connection to its agent was lost (exit code 0): lost"
+
+
+def test_a_second_signal_does_not_hide_that_no_rank_has_started(folder: Path) -> None:
+    script = SAYS_HELLO + 'kill -INT "$PPID"; read signal; kill -INT "$PPID"; read kill; exit 1'
+    recorder = Recorder()
+    assert launch(job(folder, script, "a"), recorder) == 1
+    assert recorder.failure is not None
+    assert recorder.failure.after_signal == "SIGINT"
 
 
 def test_a_host_that_says_nothing_is_given_up(folder: Path) -> None:
