@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 
+from slipstream.cluster.head.storage.output_names import find_outputs
 from slipstream.errors import ConfigError
 
 CHUNK_BYTES = 1 << 20
@@ -29,12 +30,11 @@ def output_files(folder: Path, patterns: Sequence[str]) -> list[Path]:
         folder: Folder of the code.
         patterns: Paths relative to it; patterns of a shell are allowed.
     """
-    found: set[Path] = set()
-    for pattern in patterns:
-        for path in folder.glob(pattern):
-            found.add(path)
-            if path.is_dir() and not path.is_symlink():
-                found.update(path.rglob("*"))
+    named = find_outputs(folder, patterns)
+    found = {folder / name for name in (*named.names, *named.outside)}
+    for path in list(found):
+        if path.is_dir() and not path.is_symlink():
+            found.update(path.rglob("*"))
     return sorted(found)
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from slipstream.cluster.head.storage.output_names import checked_patterns
 from slipstream.cluster.spec.container import Container
 from slipstream.cluster.spec.engines import Cloud, EngineName, Kubernetes, Ray, Slurm, Ssh
 from slipstream.cluster.spec.model import Command, Duration, Name, SpecModel, Texts
@@ -99,7 +100,7 @@ class JobSpec(SpecModel):
     checkpoint: str = ""
     """Folder or URL of checkpoints, which ranks get as SLIPSTREAM_CHECKPOINT; a folder is relative
     to the code."""
-    outputs: Texts = ()
+    outputs: Annotated[Texts, AfterValidator(checked_patterns)] = ()
     """Files and folders that are brought back at the end, relative to the code; patterns are
     allowed."""
     outputs_wait: Duration = 3600.0
