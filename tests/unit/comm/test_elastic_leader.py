@@ -220,3 +220,40 @@ def test_members_that_wait_to_join_are_in_no_other_group(
         listener.close()
         for conversation in waiting:
             conversation.__exit__()
+
+
+def test_a_joiner_that_makes_no_engine_is_not_waited_for_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its host has lost its power while the epoch forms, so its connection says nothing."""
+    monkeypatch.setattr(leader, "_ADDRESS_SECONDS", 0.3)
+    key = b"k" * 32
+    listener = MemberListener(key, "127.0.0.1", 0, lambda _: None)
+    me = member(0, listener.port)
+    standing = Standing(
+        me=me,
+        epoch=Epoch(number=1, nonce="", members=(me,)),
+        lost=lambda: (),
+        leaves=False,
+        admits=True,
+        min_ranks=1,
+        max_ranks=2,
+        expected=lambda: (),
+        whole_hosts=False,
+        patience=Patience(10.0),
+    )
+    joining = Conversation(me.place, key, 5.0)
+    joining.say({"ask": "join", "member": member(1, find_free_port_pair())})
+    try:
+        while not listener.arrivals("join"):
+            listener.wait(1.0)
+        first = Leader(standing, listener, key).form()
+        assert len(first.epoch.members) == 2
+        with pytest.raises(UnreachableError, match="did not make an engine"):
+            first.exchange(b"an address")
+        while listener.arrivals("join"):
+            listener.wait(1.0)
+        assert Leader(standing, listener, key).form().epoch.members == (me,)
+    finally:
+        joining.__exit__()
+        listener.close()

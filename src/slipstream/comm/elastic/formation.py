@@ -25,8 +25,8 @@ from slipstream.comm.auth import Claim
 from slipstream.comm.channel import Channel, open_channel
 from slipstream.comm.elastic.epoch import Epoch, JobMember, decode, encode
 from slipstream.comm.elastic.listener import (
-    KEEP_ALIVE_SECONDS,
     MESSAGE_LIMIT_BYTES,
+    SILENT_SECONDS,
 )
 from slipstream.errors import AuthError, ConfigError, PeerError, PeerTimeoutError
 
@@ -37,7 +37,6 @@ _SUSPECT_SECONDS = 0.5
 CONTACT_SECONDS = 1.0
 _SIGNS_OF_A_SUSPECT = 2  # signs of life of a member that lets this process wait: 1 to 2 s
 _REPORT_SECONDS = 10.0  # time between two log lines of a rank that waits
-_SILENT_SECONDS = 5 * KEEP_ALIVE_SECONDS  # silence after which a leader that waits is given up
 
 _log = logging.getLogger(__name__)
 
@@ -187,7 +186,7 @@ class Conversation:
         """
         while True:
             try:
-                deadline = time.monotonic() + _SILENT_SECONDS
+                deadline = time.monotonic() + SILENT_SECONDS
                 values = decode(self._channel.receive(deadline, MESSAGE_LIMIT_BYTES, look))
             except (OSError, ValueError, AuthError) as error:
                 raise UnreachableError(f"the leader is gone: {error}") from error

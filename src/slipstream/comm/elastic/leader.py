@@ -258,6 +258,8 @@ class Leader:
             here = {*self._listener.arrivals("survive"), *self._listener.arrivals("join")}
             gone = [each for each in late if told[each.uid] not in here]
             if gone or time.monotonic() > deadline:
+                for each in late:  # the next attempt must not wait for it again
+                    self._listener.tell(told[each.uid], {"say": "elsewhere"}, last=True)
                 names = ", ".join(f"a process on host {each.host}" for each in gone or late)
                 raise UnreachableError(f"{names} did not make an engine")
             self._listener.wait(_PAUSE_SECONDS)

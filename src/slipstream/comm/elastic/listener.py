@@ -25,6 +25,9 @@ from slipstream.errors import ConfigError, SlipstreamError, reason_of
 
 MESSAGE_LIMIT_BYTES = 4 << 20  # an epoch with 10,000 members takes about 1.5 MB
 KEEP_ALIVE_SECONDS = 1.0  # time between two signs of life to those that wait
+# Silence after which each side gives the other up. A host without power answers no packet, so the
+# signs of life that are sent there stay without an acknowledgement.
+SILENT_SECONDS = 5 * KEEP_ALIVE_SECONDS
 
 _MAX_STRANGERS = 64  # unproved connections at a time; a new one replaces the oldest
 _LOGGED_REFUSALS = 8  # number of refusals that are logged one by one
@@ -179,6 +182,8 @@ class MemberListener:
         if len(self._strangers) >= _MAX_STRANGERS:
             oldest = next(iter(self._strangers))
             self._refuse(oldest, "it had not proved the job key when more connections came")
+        milliseconds = int(SILENT_SECONDS * 1e3)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
         visitor = Arrival(connection, name)
         visitor.begin(self._script(visitor))
         with self._changed:
