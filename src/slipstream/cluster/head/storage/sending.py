@@ -8,7 +8,7 @@ from pathlib import Path
 
 from slipstream.cluster.head.journal import Journal
 from slipstream.cluster.head.placement import RunPlacement
-from slipstream.cluster.head.storage.buckets import send_back
+from slipstream.cluster.head.storage.buckets import StorageBucket, send_back
 from slipstream.cluster.head.supervisor import FinalState
 
 
@@ -24,13 +24,28 @@ def send_buckets_back(placement: RunPlacement, journal: Journal, result: FinalSt
     if buckets:
         os.environ.update(placement.environ)
     for bucket in buckets:
-        try:
-            count = send_back(bucket.url, Path(bucket.folder))
-        except Exception as error:  # noqa: BLE001 - every store has errors of its own
-            text = f"the bucket {bucket.name} ({bucket.url}) cannot be written: {error}"
-            journal.display.note(text)
-            if result.exit_code == 0:
-                result = replace(result, state="failed", exit_code=1, reason=text)
-        else:
-            journal.display.note(f"{count} files were written to the bucket {bucket.name}")
+        failure = _send(bucket, journal)
+        if failure and result.exit_code == 0:
+            result = replace(result, state="failed", exit_code=1, reason=failure)
     return result
+
+
+def _send(bucket: StorageBucket, journal: Journal) -> str:
+    """Write files to a bucket, with remarks; return what failed, perhaps ""."""
+    named = f"the bucket {bucket.name}"
+    failure = ""
+    try:
+        sent = send_back(bucket.url, Path(bucket.folder))
+    except Exception as error:  # noqa: BLE001 - every store has errors of its own
+        failure = f"{named} ({bucket.url}) cannot be written: {error}"
+    else:
+        journal.display.note(f"{sent.count} files were written to {named}")
+        for name in sent.conflicts:
+            journal.display.note(
+                f"{named} has a newer file: that of this run was written to {name}"
+            )
+        if sent.failures:
+            failure = f"{named} ({bucket.url}) did not get {', '.join(sent.failures)}"
+    if failure:
+        journal.display.note(failure)
+    return failure
