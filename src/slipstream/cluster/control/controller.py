@@ -96,6 +96,11 @@ class Controller:
         except SlipstreamError as error:
             self._fail(str(error))
             raise
+        except KeyboardInterrupt:
+            if not self._is_past("running"):
+                self._view.note("the run is given up before it has begun")
+                self.give_up("Ctrl-C before it had begun")
+            raise
 
     def _start(self) -> None:
         self._engine.check(self._plan)
@@ -141,6 +146,9 @@ class Controller:
             PeerError: the head cannot be reached, so that processes may go on; the run counts as
                 cancelled nevertheless.
         """
+        record = self._log.find(f"#{self._plan.record.number}")
+        if record.has_ended and record.exit_code is not None:
+            return record.exit_code
         self._is_cancelled = True
         problem = ""
         try:

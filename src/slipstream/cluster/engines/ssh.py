@@ -16,7 +16,7 @@ from slipstream.cluster.engines.preparation import prepare_host
 from slipstream.cluster.engines.probe import HostFacts, missing_software, probe, shortcomings
 from slipstream.cluster.engines.protocol import HeadState, JournalPart, RunProgress
 from slipstream.cluster.engines.ssh_host import CommandFailedError, SshHost
-from slipstream.cluster.head.placement import ENDED, FILE_NAME, JOURNAL
+from slipstream.cluster.head.placement import ENDED, FILE_NAME, HEAD_SEEN, JOURNAL
 from slipstream.cluster.head.storage.mounts import mounted_argv
 from slipstream.cluster.spec import JobSpec
 from slipstream.cluster.spec.storage import storage_mounts
@@ -25,6 +25,9 @@ from slipstream.errors import ConfigError, PeerError, UsageError
 NUM_THREADS = 16
 STATE_SECONDS = 8.0
 CLEAN_SECONDS = 15.0
+# A host daemon hears the head every 3 s; hosts that are asked for one that the client cannot reach.
+SEEN_SECONDS = 10.0
+MOST_ASKED = 4
 
 T = TypeVar("T")
 
@@ -214,9 +217,25 @@ class SshEngine:
             host = self._host(plan, layout.head)
             answer = host.run(script, what="asking for the head", seconds=STATE_SECONDS)
         except PeerError:
-            return "unreachable"
+            return "running" if self._is_seen_by_others(plan, layout) else "unreachable"
         states: dict[str, HeadState] = {"running": "running", "ended": "ended"}
         return states.get(answer.strip(), "absent")
+
+    def _is_seen_by_others(self, plan: RunPlan, layout: RunLayout) -> bool:
+        """Return whether another host hears the head, so that only the way from here is cut."""
+        folder = shlex.quote(f"{layout.home}/runs/{plan.run}")
+        since = f"{SEEN_SECONDS:g} seconds ago"
+        script = f"find {folder}/{HEAD_SEEN} -newermt {shlex.quote(since)} 2>/dev/null || true"
+
+        def hears(name: str) -> bool:
+            try:
+                host = self._host(plan, name)
+                return bool(host.run(script, what="asking for the head", seconds=STATE_SECONDS))
+            except (PeerError, CommandFailedError):
+                return False
+
+        others = [name for name in layout.hosts if name != layout.head]
+        return any(_in_parallel(hears, others[:MOST_ASKED]))
 
     def restart_head(
         self, plan: RunPlan, progress: RunProgress, *, host_is_lost: bool

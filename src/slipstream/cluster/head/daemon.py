@@ -18,7 +18,7 @@ from pathlib import Path
 from slipstream.cluster.head.container import agent_argv
 from slipstream.cluster.head.encryption import client_context
 from slipstream.cluster.head.gpu_share import share_variables
-from slipstream.cluster.head.placement import RunPlacement, read_placement
+from slipstream.cluster.head.placement import HEAD_SEEN, RunPlacement, read_placement
 from slipstream.cluster.head.spot_notice import LOOK_SECONDS, SERVICES, find_notice
 from slipstream.cluster.head.wire import (
     MAX_LINE,
@@ -130,6 +130,7 @@ class HostDaemon:
         writer: asyncio.StreamWriter,
     ) -> None:
         while (message := await read_line(reader, SILENCE_SECONDS)) is not None:
+            (self._folder / HEAD_SEEN).touch()
             if "agent" in message:
                 run = self._run_agent(placement, address, message["agent"], writer)
                 task = asyncio.create_task(run)

@@ -16,6 +16,7 @@ from slipstream.errors import ConfigError
 
 FILE_NAME = "placement.json"
 JOURNAL = "journal.jsonl"
+HEAD_SEEN = "head.seen"  # file that a host daemon touches at each message of the head
 ENDED = "ended"  # file that the head writes after the last entry of the journal
 
 

@@ -98,7 +98,10 @@ class Supervisor:
             reason = self._attempts.reason_to_stop(failure)
             if reason:
                 return FinalState("failed", code, f"{failure.reason}; {reason}")
-            self._pause(failure, self._attempts.count(failure, seconds))
+            pause = self._attempts.count(failure, seconds)
+            if self._attempts.is_bad(failure.host):
+                self._tell_of_bad_host(failure.host)
+            self._pause(failure, pause)
 
     # ---- hosts ----
 
@@ -114,8 +117,10 @@ class Supervisor:
         self._journal.state("starting", f"waits for {placement.max_hosts} hosts")
         while True:
             self._ask_for_other_head()
-            hosts = self._usable(self._board.hosts)
             waited = time.monotonic() - began_at
+            hosts = self._usable(self._board.hosts)
+            if len(hosts) < placement.min_hosts and waited >= placement.host_wait_seconds:
+                hosts = self._in_order(self._board.hosts)  # a bad host is better than none
             if len(hosts) >= placement.max_hosts:
                 return hosts[: placement.max_hosts]
             if len(hosts) >= placement.min_hosts and waited >= min(
@@ -163,9 +168,21 @@ class Supervisor:
 
     def _usable(self, hosts: Sequence[Host]) -> tuple[Host, ...]:
         """Return the hosts in the order of the placement, without those that are bad."""
+        return self._in_order([host for host in hosts if not self._attempts.is_bad(host.name)])
+
+    def _in_order(self, hosts: Sequence[Host]) -> tuple[Host, ...]:
         order = {name: index for index, name in enumerate(self._placement.hosts)}
-        good = [host for host in hosts if not self._attempts.is_bad(host.name)]
-        return tuple(sorted(good, key=lambda host: order.get(host.name, len(order))))
+        return tuple(sorted(hosts, key=lambda host: order.get(host.name, len(order))))
+
+    def _tell_of_bad_host(self, name: str) -> None:
+        """Tell that a host is not used, so that the controller brings another one."""
+        rules = self._placement.retry
+        self._journal.display.note(
+            f"{name} is not used for {rules.bad_host_seconds:g} s, because"
+            f" {rules.bad_host_failures} failures in a row began there; another host is wanted"
+        )
+        if self._board is not None:
+            self._journal.host(name, is_there=False)
 
     # ---- one attempt ----
 
