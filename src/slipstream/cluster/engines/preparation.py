@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from pathlib import Path
 
@@ -16,7 +17,8 @@ from slipstream.cluster.engines.probe import HostFacts
 from slipstream.cluster.engines.protocol import RunProgress
 from slipstream.cluster.engines.this_host import HostWithFiles
 from slipstream.cluster.head.storage.mounts import mounted_argv
-from slipstream.cluster.spec.storage import storage_buckets, storage_mounts
+from slipstream.cluster.spec.storage import check_places, storage_buckets, storage_mounts
+from slipstream.errors import ConfigError
 
 SETUP_SECONDS = 3600.0
 
@@ -47,7 +49,7 @@ def prepare_host(
         progress.fact("packages", packages)
     if plan.spec.data:
         with progress.stage("data", host.name):
-            _bring_data(plan, host, folder, python)
+            bring_data(plan, host, folder, python)
     bring_storage(plan, host, f"{folder}/code", python, progress)
     try_container(plan, host, progress)
     if plan.spec.software.setup:
@@ -69,17 +71,53 @@ def _bring_code(plan: RunPlan, host: HostWithFiles, folder: str) -> None:
         host.upload(plan.code_folder, f"{folder}/code", code.exclude)
 
 
-def _bring_data(plan: RunPlan, host: HostWithFiles, folder: str, python: str) -> None:
-    for item in plan.spec.data:
+def bring_data(plan: RunPlan, host: HostWithFiles, folder: str, python: str) -> None:
+    """Bring the data of a run to a host.
+
+    Args:
+        plan: Run.
+        host: Host.
+        folder: Absolute path of the run's folder on the host.
+        python: Path of Python in an environment with Slipstream.
+
+    Raises:
+        CommandFailedError: the data cannot be copied.
+        ConfigError: a file or folder of this machine does not exist.
+    """
+    for number, item in enumerate(plan.spec.data):
         target = f"{folder}/code/{item.path}"
         if "://" not in item.source:
-            host.run(f"mkdir -p {shlex.quote(target)}", what="making a folder for data")
-            host.upload(plan.base / item.source, target)
+            _upload_data(host, plan.base / item.source, f"{folder}/data/{number}", target)
             continue
         fetch = shlex.join(
             [python, "-m", "slipstream.cluster.head.storage.fetch", item.source, target]
         )
         host.run(fetch, what=f"fetching {item.source}", seconds=SETUP_SECONDS)
+
+
+def _upload_data(host: HostWithFiles, source: Path, copy: str, target: str) -> None:
+    """Bring a file or a folder of this machine to a folder below the code; other files there stay.
+
+    The files come to a folder of their own first, since `upload` deletes what else is there, and
+    then have a second name, in the target.
+    """
+    if not source.is_dir() and (source.is_symlink() or not source.is_file()):
+        raise ConfigError(
+            f"the data {source} is no file or folder of this machine; check data.source, which is"
+            " relative to the job file, and name the file itself if it is a link"
+        )
+    host.run(f"mkdir -p {shlex.quote(copy)} {shlex.quote(target)}", what="making folders for data")
+    if source.is_dir():
+        host.upload(source, copy)
+    else:
+        host.upload(source.parent, copy, (f"+ /{_rsync_pattern(source.name)}", "*"))
+    link = shlex.join(["rsync", "-a", f"--link-dest={copy}", f"{copy}/", f"{target}/"])
+    host.run(link, what=f"placing {source}", seconds=SETUP_SECONDS)
+
+
+def _rsync_pattern(name: str) -> str:
+    """Return the pattern for one name; in those without wildcards, rsync takes `\\` as it is."""
+    return re.sub(r"([*?[\\])", r"\\\1", name) if re.search(r"[*?[]", name) else name
 
 
 def bring_storage(
@@ -96,9 +134,11 @@ def bring_storage(
 
     Raises:
         CommandFailedError: a bucket cannot be read, or storage cannot be mounted.
+        ConfigError: two storages have one path.
     """
     if not plan.spec.storage:
         return
+    check_places(plan.spec.storage, cwd)
     mounts = storage_mounts(plan.spec.storage, cwd)
     access = json.dumps({**plan.spec.env, **plan.secret_variables})
     with progress.stage("storage", host.name):

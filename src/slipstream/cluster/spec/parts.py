@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import PurePosixPath
 from typing import Literal
 
 from pydantic import Field, model_validator
@@ -128,7 +129,17 @@ class Role(SpecModel):
 class Data(SpecModel):
     """Data that is brought to every host before the start."""
 
-    source: str
+    source: str = Field(min_length=1)
     """URL of a file or folder: a local path, `s3://`, `oss://` or `hdfs://` (fsspec)."""
-    path: str
-    """Path on the host, relative to the folder of the code."""
+    path: str = Field(min_length=1)
+    """Folder on the host that gets it, below the folder of the code; other files in it stay."""
+
+    @model_validator(mode="after")
+    def _is_below_the_code(self) -> Data:
+        path = PurePosixPath(self.path)
+        if path.is_absolute() or ".." in path.parts or not path.parts:
+            raise ValueError(
+                f"path is {self.path!r}; allowed: a folder below that of the code, such as `data`,"
+                " without `..`"
+            )
+        return self

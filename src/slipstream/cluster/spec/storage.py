@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from pathlib import PurePosixPath
 
@@ -10,15 +11,20 @@ from pydantic import Field, model_validator
 from slipstream.cluster.head.storage.buckets import StorageBucket
 from slipstream.cluster.head.storage.mounts import StorageMount
 from slipstream.cluster.spec.model import SpecModel
+from slipstream.errors import ConfigError
 
 KINDS = ("nfs", "disk", "folder", "bucket")
+
+# Folders of a host that are not for storage with all that is in them, and those that are not alone.
+_SYSTEM = ("/bin", "/boot", "/etc", "/lib", "/lib64", "/proc", "/sbin", "/sys", "/usr")
+_TOP = ("/", "//", "/dev", "/home", "/root", "/run", "/tmp", "/var")
 
 
 class JobStorage(SpecModel):
     """Storage that the ranks of every host see: one of nfs, disk, folder and bucket."""
 
     path: str = Field(min_length=1)
-    """Path at which the ranks see it; absolute, or relative to the code."""
+    """Path at which the ranks see it; absolute, or relative to the code, and no other storage's."""
     nfs: str = ""
     """Server and path of a network file system (NAS, CPFS, EFS), such as `nas.local:/export`."""
     disk: str = ""
@@ -40,6 +46,17 @@ class JobStorage(SpecModel):
     """Options for mount, such as `ro,nconnect=8`."""
 
     @model_validator(mode="after")
+    def _has_own_place(self) -> JobStorage:
+        path = PurePosixPath(self.path)
+        is_system = any(path.is_relative_to(folder) for folder in _SYSTEM)
+        if ".." in path.parts or not path.parts or str(path) in _TOP or is_system:
+            raise ValueError(
+                f"path is {self.path!r}; allowed: a path of its own, such as /data, or `data` for a"
+                " folder below the code, without `..` and outside of the system's folders"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _has_one_source(self) -> JobStorage:
         named = [kind for kind in KINDS if getattr(self, kind)]
         if len(named) != 1:
@@ -51,6 +68,26 @@ class JobStorage(SpecModel):
         if not self.bucket and not self.send_back:
             raise ValueError("send_back is for buckets; say options: ro for what is mounted")
         return self
+
+
+def check_places(storage: Mapping[str, JobStorage], cwd: str) -> None:
+    """Check that no storage hides another one, and that no bucket has another storage's files.
+
+    Args:
+        storage: Storage of a job, by its names.
+        cwd: Absolute path of the folder of the code on the host.
+
+    Raises:
+        ConfigError: two of them have one path, or one is in the folder of a bucket.
+    """
+    places = {name: PurePosixPath(cwd) / item.path for name, item in storage.items()}
+    for name, other in itertools.permutations(places, 2):
+        is_inside = bool(storage[other].bucket) and places[name].is_relative_to(places[other])
+        if places[name] == places[other] or is_inside:
+            raise ConfigError(
+                f"the storage {name} is at {storage[name].path}, and {other} is at"
+                f" {storage[other].path}; give each a path of its own, outside of buckets"
+            )
 
 
 def storage_mounts(storage: Mapping[str, JobStorage], cwd: str) -> tuple[StorageMount, ...]:

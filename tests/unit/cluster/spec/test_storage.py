@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from slipstream.cluster.spec import check_job
-from slipstream.cluster.spec.storage import storage_buckets, storage_mounts
-from slipstream.errors import UsageError
+from slipstream.cluster.spec.storage import check_places, storage_buckets, storage_mounts
+from slipstream.errors import ConfigError, UsageError
 
 
 def job_fields(**storage: Any) -> dict[str, Any]:
@@ -62,3 +62,26 @@ def test_engines_whose_hosts_others_set_up_refuse_storage(engine: str) -> None:
     fields = {**job_fields(nfs="a:/", path="/d"), "on": engine}
     with pytest.raises(UsageError, match=f"in clouds, not by {engine}"):
         check_job(fields, "the job")
+
+
+@pytest.mark.parametrize("path", ["/", "//", "/etc", "/etc/x", "/tmp/", "../x", "/d/../etc", "."])
+def test_a_place_that_hides_other_files_is_refused(path: str) -> None:
+    with pytest.raises(UsageError, match="allowed: a path of its own"):
+        check_job(job_fields(bucket="s3://b", path=path), "the job")
+
+
+@pytest.mark.parametrize("path", ["", ".", "./", "..", "a/../..", "/", "/data"])
+def test_data_outside_of_a_folder_below_the_code_is_refused(path: str) -> None:
+    fields = {"name": "a", "command": "a", "data": [{"source": "d", "path": path}]}
+    with pytest.raises(UsageError, match=r"data.*path"):
+        check_job(fields, "the job")
+
+
+@pytest.mark.parametrize("paths", [("in", "/code/in/"), ("in", "in/sub"), ("in/sub", "in")])
+def test_two_storages_at_one_place_are_refused(paths: tuple[str, str]) -> None:
+    storage = {
+        name: {"bucket": "s3://b", "path": path} for name, path in zip("ab", paths, strict=True)
+    }
+    job = check_job({"name": "a", "command": "a", "storage": storage}, "the job")
+    with pytest.raises(ConfigError, match="give each a path of its own"):
+        check_places(job.storage, "/code")
