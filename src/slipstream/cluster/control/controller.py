@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
+from slipstream.cluster.control.collecting import collect_outputs
 from slipstream.cluster.control.plan import RunPlan, forget_keys
 from slipstream.cluster.control.seen import SeenJournal
 from slipstream.cluster.control.stages import RunStages
@@ -80,6 +81,7 @@ class Controller:
         self._last_note = ""
         self._gone: dict[str, float] = {}
         self._is_cancelled = False
+        self._keeps_outputs = False  # machines that alone have them; `cancel` alone keeps none
         self._ended_at = 0.0
         self._num_lines = 0  # of the journal, which were taken
         self._num_ahead = 0  # of those, which follow the position of the copy
@@ -125,7 +127,17 @@ class Controller:
 
         Returns:
             The exit code of the job.
+
+        Raises:
+            OutputsLeftError: the outputs cannot be fetched; a later call tries again.
         """
+        self._keeps_outputs = True
+        try:
+            return self._follow()
+        finally:
+            self._seen.let_go()
+
+    def _follow(self) -> int:
         try:
             self._follow_journal()
         except KeyboardInterrupt:
@@ -146,6 +158,12 @@ class Controller:
             PeerError: the head cannot be reached, so that processes may go on; the run counts as
                 cancelled nevertheless.
         """
+        try:
+            return self._cancel()
+        finally:
+            self._seen.let_go()
+
+    def _cancel(self) -> int:
         record = self._log.find(f"#{self._plan.record.number}")
         if record.has_ended and record.exit_code is not None:
             return record.exit_code
@@ -372,23 +390,20 @@ class Controller:
             return self._collect_and_release(result)
 
     def _collect_and_release(self, result: Mapping[str, Any]) -> int:
-        plan = self._plan
+        plan, ending = self._plan, result
         if plan.spec.outputs and not self._is_past("releasing"):
             self._set_state("collecting")
-            try:
-                with self._stages.stage("outputs"):
-                    self._engine.fetch(plan, plan.spec.outputs, plan.code_folder)
-            except SlipstreamError as error:
-                self._view.note(f"the outputs cannot be brought back: {error}")
-                self._log.note(plan.record.number, "failure", str(error))
+            ending = collect_outputs(
+                self._engine, plan, self._stages, result, may_keep=self._keeps_outputs
+            )
         self._set_state("releasing")
         self._engine.release(plan)
         forget_keys(plan)
         compared = write_back(self._log, plan, parse_journal(self._seen.text), result["state"])
         if compared:
             self._stages.note(compared)
-        self._set_state(result["state"], str(result.get("text", "")), int(result["exit_code"]))
-        return int(result["exit_code"])
+        self._set_state(ending["state"], str(ending.get("text", "")), int(ending["exit_code"]))
+        return int(ending["exit_code"])
 
     def _fail(self, reason: str) -> None:
         """Give back what exists of a run whose start has failed."""

@@ -54,6 +54,12 @@ class SeenJournal:
             self._lock = lock
         return True
 
+    def let_go(self) -> None:
+        """Let another client keep the copy."""
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
     def append(self, text: str, position: str) -> None:
         """Keep new text; a client that is killed in here may see some lines twice.
 

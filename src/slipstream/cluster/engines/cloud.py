@@ -219,9 +219,9 @@ class CloudEngine:
         """Send SIGTERM to the head."""
         self._ssh.cancel(plan)
 
-    def fetch(self, plan: RunPlan, patterns: Sequence[str], folder: Path) -> None:
+    def fetch(self, plan: RunPlan, patterns: Sequence[str], folder: Path) -> Sequence[str]:
         """Copy the outputs of the head's host."""
-        self._ssh.fetch(plan, patterns, folder)
+        return self._ssh.fetch(plan, patterns, folder)
 
     def release(self, plan: RunPlan) -> None:
         """Delete everything that was created for the run, unless the job keeps its machines."""

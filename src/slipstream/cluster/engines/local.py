@@ -19,6 +19,7 @@ from slipstream.cluster.engines.protocol import HeadState, JournalPart, RunProgr
 from slipstream.cluster.engines.this_host import ThisHost
 from slipstream.cluster.head.placement import FILE_NAME, JOURNAL
 from slipstream.cluster.head.storage.mounts import mounted_argv
+from slipstream.cluster.head.storage.output_names import find_outputs
 from slipstream.cluster.outside import outside
 from slipstream.cluster.spec import JobSpec
 from slipstream.cluster.spec.parts import HostResources, HostSoftware
@@ -139,8 +140,10 @@ class LocalEngine:
             with outside("local signal"):
                 os.kill(int((plan.folder / "head.lock").read_text()), signal.SIGTERM)
 
-    def fetch(self, plan: RunPlan, patterns: Sequence[str], folder: Path) -> None:
-        """Do nothing: the outputs are on this host already."""
+    def fetch(self, plan: RunPlan, patterns: Sequence[str], folder: Path) -> Sequence[str]:
+        """Look only: the outputs are on this host already."""
+        del folder
+        return find_outputs(plan.code_folder, patterns).unmatched
 
     def release(self, plan: RunPlan) -> None:
         """Kill a head that still runs, and delete the secrets."""

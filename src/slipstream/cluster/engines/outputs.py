@@ -8,29 +8,39 @@ import tarfile
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import IO, cast
 
-from slipstream.errors import ConfigError, PeerError, UsageError
+from slipstream.errors import ConfigError, PeerError
 
 # Pauses in seconds before new connections in a row that bring nothing, as while an API server is
 # started again; then the outputs are given up. Chosen by hand.
 PAUSES = (0.0, 1.0, 2.0, 4.0, 8.0, 15.0)
 
 
-def check_outputs(patterns: Sequence[str]) -> None:
-    """Refuse outputs that are not below the folder of the code.
+def unmatched(patterns: Sequence[str], names: Sequence[str]) -> list[str]:
+    """Return the patterns that match nothing of an archive.
 
-    Raises:
-        UsageError: one of them is an absolute path, or goes up.
+    Args:
+        patterns: Paths or patterns, relative to the folder of the code.
+        names: Paths in the archive, relative to the same.
     """
-    for pattern in patterns:
-        path = PurePosixPath(pattern)
-        if path.is_absolute() or ".." in path.parts:
-            raise UsageError(
-                f"outputs has {pattern!r}; allowed with this engine: paths below the folder of the"
-                " code"
-            )
+    known = [PurePosixPath(name) for name in names]
+    return [
+        pattern
+        for pattern in patterns
+        if PurePosixPath(pattern) not in known
+        and not any(_fits(PurePosixPath(pattern).parts, path.parts) for path in known)
+    ]
+
+
+def _fits(pattern: Sequence[str], path: Sequence[str]) -> bool:
+    if not pattern or not path:
+        return not path and all(part == "**" for part in pattern)
+    if pattern[0] == "**":
+        return _fits(pattern[1:], path) or _fits(pattern, path[1:])
+    return fnmatchcase(path[0], pattern[0]) and _fits(pattern[1:], path[1:])
 
 
 class ResumedStream:
@@ -83,12 +93,15 @@ class ResumedStream:
             return bool(self._rest)
 
 
-def unpack_outputs(stream: ResumedStream, folder: Path) -> None:
+def unpack_outputs(stream: ResumedStream, folder: Path) -> list[str]:
     """Bring the files of an archive into a folder; each file appears there when it is whole.
 
     Args:
         stream: Archive.
         folder: Folder that gets the files; those with the same names are replaced.
+
+    Returns:
+        The paths in the archive.
 
     Raises:
         ConfigError: the archive is not whole, a path or a link leads out of the folder, or this
@@ -97,6 +110,7 @@ def unpack_outputs(stream: ResumedStream, folder: Path) -> None:
     """
     folder.mkdir(parents=True, exist_ok=True)
     links: list[tuple[Path, str]] = []
+    names: list[str] = []
     try:
         # A folder of its own beside the files, so that a rename is one step.
         with (
@@ -105,6 +119,7 @@ def unpack_outputs(stream: ResumedStream, folder: Path) -> None:
         ):
             for entry in archive:
                 path = folder / _checked(entry.name)
+                names.append(entry.name)
                 if entry.issym():
                     links.append((path, entry.linkname))
                 elif entry.isdir():
@@ -121,6 +136,7 @@ def unpack_outputs(stream: ResumedStream, folder: Path) -> None:
         ) from error
     # Links come last, so that no file of the archive is written through one of them.
     _make_links(links, folder)
+    return names
 
 
 def _checked(name: str) -> PurePosixPath:

@@ -96,14 +96,18 @@ class RunEngine(Protocol):
     def cancel(self, plan: RunPlan) -> None:
         """Ask the head to end the job; its journal then gets the last state."""
 
-    def fetch(self, plan: RunPlan, patterns: Sequence[str], folder: Path) -> None:
+    def fetch(self, plan: RunPlan, patterns: Sequence[str], folder: Path) -> Sequence[str]:
         """Bring files of the first host back.
 
         Args:
             plan: Run.
             patterns: Paths relative to the code; patterns of a shell are allowed.
             folder: Folder on this machine that gets them.
+
+        Returns:
+            The patterns that match nothing.
         """
+        ...
 
     def release(self, plan: RunPlan) -> None:
         """End everything of the run that still is on a host: processes, tunnels and secrets."""

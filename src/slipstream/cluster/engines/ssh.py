@@ -293,11 +293,12 @@ class SshEngine:
         )
         self._host(plan, layout.head).run(script, what="ending the head")
 
-    def fetch(self, plan: RunPlan, patterns: Sequence[str], folder: Path) -> None:
+    def fetch(self, plan: RunPlan, patterns: Sequence[str], folder: Path) -> Sequence[str]:
         """Copy the outputs of the head's host into the folder of the code."""
         layout = read_layout(plan)
         source = f"{layout.home}/runs/{plan.run}/code"
-        self._host(plan, layout.head).download(source, patterns, folder)
+        host = self._host(plan, layout.head)
+        return host.download(source, patterns, folder, python=layout.python)
 
     def replace_hosts(
         self, plan: RunPlan, lost: Sequence[str], progress: RunProgress

@@ -6,6 +6,7 @@ The system's ssh is used, with the user's configuration. All calls share one con
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import subprocess
@@ -14,10 +15,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from slipstream.cluster.head.storage.output_names import OutputNames
 from slipstream.cluster.outside import outside
 from slipstream.errors import ConfigError, PeerError, SlipstreamError
 
 SSH_FAILED = 255
+# Options of rsync for copying the files and folders whose names come with a NUL after each.
+COPY_NAMED = ("--from0", "--files-from=-", "--recursive")
 _OPTIONS = (
     "BatchMode=yes",
     "ConnectTimeout=10",
@@ -128,24 +132,32 @@ class SshHost:
             ["--delete", *filters, f"{folder}/", f"{self.login}:{target}/"], f"copying {folder}"
         )
 
-    def download(self, source: str, patterns: Sequence[str], target: Path) -> None:
+    def download(
+        self, source: str, patterns: Sequence[str], target: Path, *, python: str
+    ) -> list[str]:
         """Copy files of the host to this machine, with their folders.
 
         Args:
             source: Absolute path of a folder on the host.
             patterns: Paths or patterns relative to it.
             target: Folder on this machine.
+            python: Path of a Python on the host that has Slipstream.
+
+        Returns:
+            The patterns that match nothing.
 
         Raises:
-            ConfigError, PeerError, CommandFailedError: as for `run`.
+            ConfigError: as for `run`, or a path leads out of the folder; the others are there.
+            PeerError, CommandFailedError: as for `run`.
         """
-        listed = " ".join(patterns)
-        find = f"cd {shlex.quote(source)} && ls -1d -- {listed} 2>/dev/null || true"
-        names = self.run(find, what="listing the outputs").split("\n")[:-1]
-        if names:
-            files = "\n".join(names)
-            options = ["--files-from=-", "--recursive"]
-            self._rsync([*options, f"{self.login}:{source}/", f"{target}/"], "fetching", files)
+        words = [python, "-m", "slipstream.cluster.head.storage.output_names", source, *patterns]
+        answer = self.run(shlex.join(words), what="listing the outputs")
+        found = OutputNames(**json.loads(answer.splitlines()[-1]))
+        if found.names:
+            files = b"".join(os.fsencode(name) + b"\0" for name in found.names)
+            self._rsync([*COPY_NAMED, f"{self.login}:{source}/", f"{target}/"], "fetching", files)
+        found.refuse_outside()
+        return found.unmatched
 
     def disconnect(self) -> None:
         """End the shared connection."""
@@ -153,17 +165,16 @@ class SshHost:
             [*self.argv[:-1], "-O", "exit", self.login], capture_output=True, check=False
         )
 
-    def _rsync(self, arguments: Sequence[str], what: str, text: str = "") -> None:
+    def _rsync(self, arguments: Sequence[str], what: str, data: bytes = b"") -> None:
         shell = shlex.join(self.argv[:-1])
         command = ["rsync", "-az", "-e", shell, *arguments]
         with outside(f"rsync {what}"):
-            done = subprocess.run(
-                command, input=text, capture_output=True, text=True, errors="replace", check=False
-            )
+            done = subprocess.run(command, input=data, capture_output=True, check=False)
+        complaint = done.stderr.decode(errors="replace")
         if done.returncode == SSH_FAILED:
-            raise self._connection_error(done.stderr)
+            raise self._connection_error(complaint)
         if done.returncode != 0:
-            said = _last_lines(done.stderr)
+            said = _last_lines(complaint)
             raise CommandFailedError(f"{self.name}: {what} failed: {said}")
 
     def _connection_error(self, said: str) -> SlipstreamError:

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from slipstream.cluster.engines.ssh_host import CommandFailedError
+from slipstream.cluster.engines.ssh_host import COPY_NAMED, CommandFailedError
+from slipstream.cluster.head.storage.output_names import find_outputs
 from slipstream.cluster.outside import outside
 from slipstream.errors import ConfigError, PeerError
 
@@ -63,7 +64,7 @@ class ThisHost:
         filters = [f"--exclude={pattern}" for pattern in exclude]
         _run(["rsync", "-a", "--delete", *filters, f"{folder}/", f"{target}/"], f"copying {folder}")
 
-    def download(self, source: str, patterns: Sequence[str], target: Path) -> None:
+    def download(self, source: str, patterns: Sequence[str], target: Path) -> list[str]:
         """Copy files into another folder, with the folders in which they are.
 
         Args:
@@ -71,13 +72,19 @@ class ThisHost:
             patterns: Paths or patterns relative to it.
             target: Folder that gets the copies.
 
+        Returns:
+            The patterns that match nothing.
+
         Raises:
             CommandFailedError: the copy failed.
+            ConfigError: a path leads out of the folder; the others are copied.
         """
-        root = Path(source)
-        names = [str(path.relative_to(root)) for each in patterns for path in root.glob(each)]
-        options = ["--files-from=-", "--recursive"]
-        _run(["rsync", "-a", *options, f"{source}/", f"{target}/"], "fetching", "\n".join(names))
+        found = find_outputs(Path(source), patterns)
+        if found.names:
+            files = "".join(f"{name}\0" for name in found.names)
+            _run(["rsync", "-a", *COPY_NAMED, f"{source}/", f"{target}/"], "fetching", files)
+        found.refuse_outside()
+        return found.unmatched
 
 
 def _run(argv: Sequence[str], what: str, text: str = "", seconds: float | None = None) -> str:
@@ -88,7 +95,7 @@ def _run(argv: Sequence[str], what: str, text: str = "", seconds: float | None =
                 input=text,
                 capture_output=True,
                 text=True,
-                errors="replace",
+                errors="surrogateescape",  # names of files may have any bytes
                 timeout=seconds,
                 check=False,
             )

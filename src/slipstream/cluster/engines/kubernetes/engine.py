@@ -18,7 +18,7 @@ from slipstream.cluster.engines.kubernetes.manifests import (
     manifests,
 )
 from slipstream.cluster.engines.kubernetes.pod_log import read_pod_log
-from slipstream.cluster.engines.outputs import ResumedStream, check_outputs, unpack_outputs
+from slipstream.cluster.engines.outputs import ResumedStream, unmatched, unpack_outputs
 from slipstream.cluster.engines.protocol import HeadState, JournalPart, RunProgress
 from slipstream.cluster.engines.remarks import (
     DEADLINE_CODE,
@@ -71,7 +71,6 @@ class KubernetesEngine:
                 "a pod has no files of this machine; name a URL",
             ),
         }
-        check_outputs(spec.outputs)
         for name, (value, remedy) in refused.items():
             if value:
                 raise UsageError(f"{name} is set, but the engine is k8s; {remedy}")
@@ -216,7 +215,7 @@ class KubernetesEngine:
         self._looked_at = 0.0
         self._api(plan).delete("Job", plan.run)
 
-    def fetch(self, plan: RunPlan, patterns: Sequence[str], folder: Path) -> None:
+    def fetch(self, plan: RunPlan, patterns: Sequence[str], folder: Path) -> Sequence[str]:
         """Copy the outputs of the first pod, which waits for this."""
         heads = [pod for pod in self._pods(plan) if _index(pod) == 0]
         if not heads:
@@ -230,7 +229,7 @@ class KubernetesEngine:
         stream = ResumedStream(
             lambda skip: api.execute(pod, CONTAINER, [*words, str(skip), *patterns])
         )
-        unpack_outputs(stream, folder)
+        return unmatched(patterns, unpack_outputs(stream, folder))
 
     def release(self, plan: RunPlan) -> None:
         """Delete everything of the run."""

@@ -16,7 +16,7 @@ from typing import Any
 from slipstream.cluster.control.estimate import Estimate
 from slipstream.cluster.control.plan import RunPlan
 from slipstream.cluster.engines.code_bundle import bundle_files
-from slipstream.cluster.engines.outputs import ResumedStream, check_outputs, unpack_outputs
+from slipstream.cluster.engines.outputs import ResumedStream, unmatched, unpack_outputs
 from slipstream.cluster.engines.protocol import HeadState, JournalPart, RunProgress
 from slipstream.cluster.engines.ray.jobs import RayJobs
 from slipstream.cluster.engines.remarks import (
@@ -71,7 +71,6 @@ class RayEngine:
                 "the nodes have no files of this machine; name a URL",
             ),
         }
-        check_outputs(spec.outputs)
         for name, (value, remedy) in refused.items():
             if value:
                 raise UsageError(f"{name} is set, but the engine is ray; {remedy}")
@@ -175,9 +174,8 @@ class RayEngine:
         mark_cancelled(plan)
         self._jobs.stop(plan.run)
 
-    def fetch(self, plan: RunPlan, patterns: Sequence[str], folder: Path) -> None:
+    def fetch(self, plan: RunPlan, patterns: Sequence[str], folder: Path) -> Sequence[str]:
         """Read the outputs from the node of the driver, which has brought them there and waits."""
-        del patterns  # the driver has them
         node, size = self._await_outputs(plan)
 
         def open_at(position: int) -> Iterator[bytes]:
@@ -187,7 +185,7 @@ class RayEngine:
                 name = part_name(plan.run, number)
                 yield from _exactly(self._jobs.read_file(node, name), left, length, name)
 
-        unpack_outputs(ResumedStream(open_at), folder)
+        return unmatched(patterns, unpack_outputs(ResumedStream(open_at), folder))
 
     def _await_outputs(self, plan: RunPlan) -> tuple[str, int]:
         """Wait until the driver has all outputs; return its node and the size of the archive.

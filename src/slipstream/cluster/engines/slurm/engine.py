@@ -182,9 +182,9 @@ class SlurmEngine:
         if job is not None and job.is_active:
             cancel_job(job)
 
-    def fetch(self, plan: RunPlan, patterns: Sequence[str], folder: Path) -> None:
+    def fetch(self, plan: RunPlan, patterns: Sequence[str], folder: Path) -> Sequence[str]:
         """Copy the outputs into the folder of the code."""
-        ThisHost().download(str(self._folder(plan) / "code"), patterns, folder)
+        return ThisHost().download(str(self._folder(plan) / "code"), patterns, folder)
 
     def release(self, plan: RunPlan) -> None:
         """Cancel a job that does not end by itself, and delete the secrets."""

@@ -1,6 +1,6 @@
-"""`python -m slipstream.cluster.head.storage.output_names FOLDER PATTERN...`: tell which files are outputs.
+"""The names of outputs; `python -m slipstream.cluster.head.storage.output_names FOLDER PATTERN...`.
 
-The answer is JSON in ASCII, so that a name may have any bytes.
+This writes them as JSON in ASCII, so that a name may have any bytes.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path, PurePosixPath
+
+from slipstream.errors import ConfigError
 
 
 @dataclass(slots=True)
@@ -26,6 +28,18 @@ class OutputNames:
     names: list[str] = field(default_factory=list[str])
     unmatched: list[str] = field(default_factory=list[str])
     outside: list[str] = field(default_factory=list[str])
+
+    def refuse_outside(self) -> None:
+        """Tell of paths that a link leads out of the folder.
+
+        Raises:
+            ConfigError: there are some.
+        """
+        if self.outside:
+            raise ConfigError(
+                "outputs that a link leads out of the folder of the code were left out:"
+                f" {', '.join(self.outside)}; the other outputs are there"
+            )
 
 
 def checked_patterns(patterns: tuple[str, ...]) -> tuple[str, ...]:
