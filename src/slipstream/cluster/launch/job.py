@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -57,7 +58,8 @@ class Job:
             descriptors of a terminal; None (the default) to start agents by ssh.
 
     Raises:
-        UsageError: `chosen` has a variable that differs from rank to rank, such as RANK.
+        UsageError: `chosen` has a variable that differs from rank to rank, such as RANK; or the
+            program or `chosen` has a text or a name that the system gives to no program.
     """
 
     hosts: tuple[Host, ...]
@@ -81,6 +83,13 @@ class Job:
                     f"{name} is chosen as {self.chosen[name]!r}, but it follows from the hosts and"
                     " their ranks; use -n 2 or --hosts a:2,b:2 instead"
                 )
+        for name, value in self.chosen.items():
+            if not name or "=" in name:
+                raise UsageError(f"a variable is named {name!r}; allowed: a name without =")
+            _check_text(name, "the name of a variable")
+            _check_text(value, f"the variable {name}")
+        for word in self.program:
+            _check_text(word, "a word of the program")
 
     @property
     def world_size(self) -> int:
@@ -95,6 +104,18 @@ class Job:
     def python_on(self, host: Host) -> str:
         """Return the Python interpreter of one of the job's hosts."""
         return sys.executable if host.is_local else self.python
+
+
+def _check_text(text: str, place: str) -> None:
+    """Refuse a text that the system gives to no program, as an argument or as a variable."""
+    try:
+        has_bytes = b"\0" not in os.fsencode(text)
+    except UnicodeEncodeError:
+        has_bytes = False
+    if not has_bytes:
+        raise UsageError(
+            f"{place} is {text!r}; allowed: text without NUL and without lone surrogates"
+        )
 
 
 def program_argv(job: Job, host: Host) -> tuple[str, ...]:

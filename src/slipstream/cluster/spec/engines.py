@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from slipstream.cluster.spec.model import SpecModel, Texts
 
@@ -29,6 +30,30 @@ class Ssh(SpecModel):
     all of them. `processes: gpu` still counts all."""
     home: str = "~/.slipstream"
     """Folder for runs and environments on every host."""
+
+    @model_validator(mode="after")
+    def _hosts_fit(self) -> Ssh:
+        for login in self.hosts:
+            if not re.fullmatch(r"([^\s\0@-][^\s\0]*@)?[^\s\0@-][^\s\0@]*", login):
+                raise ValueError(
+                    f"hosts has {login!r}; allowed: hosts such as node1 or me@node1, without spaces"
+                    " and without - at the start"
+                )
+        names = [login.rpartition("@")[2] for login in self.hosts]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"hosts has {name} more than once; name each host once")
+        for field in ("host_options", "gpus"):
+            for name in getattr(self, field):
+                if names and name not in names:
+                    raise ValueError(f"{field} has {name!r}; allowed: {', '.join(names)}")
+        return self
+
+    @model_validator(mode="after")
+    def _home_fits(self) -> Ssh:
+        if not re.fullmatch(r"(~|~?/[^\0\n]*)", self.home):
+            raise ValueError(f"home is {self.home!r}; allowed: an absolute path, or ~/ and a path")
+        return self
 
 
 class Slurm(SpecModel):

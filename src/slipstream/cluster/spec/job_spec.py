@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
@@ -9,17 +10,30 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from slipstream.cluster.head.storage.output_names import checked_patterns
 from slipstream.cluster.spec.container import Container
 from slipstream.cluster.spec.engines import Cloud, EngineName, Kubernetes, Ray, Slurm, Ssh
-from slipstream.cluster.spec.model import Command, Duration, Name, SpecModel, Texts
+from slipstream.cluster.spec.model import (
+    Command,
+    Dollars,
+    Duration,
+    Name,
+    SpecModel,
+    Texts,
+    VariableName,
+    Word,
+)
 from slipstream.cluster.spec.parts import Code, Data, HostResources, HostSoftware, Retry, Role
 from slipstream.cluster.spec.storage import JobStorage
+
+MAX_HOSTS = 10_000
+MAX_PROCESSES = 1024  # ranks of one host
+_DEVICE = r"\w[\w.-]*(/\w[\w.-]*)*"  # the name of a file or of a resource, without .. in it
 
 
 class HostRange(SpecModel):
     """The number of hosts; written `4`, `2:4` or with both fields."""
 
-    min: int = Field(default=1, ge=1)
+    min: int = Field(default=1, ge=1, le=MAX_HOSTS)
     """Smallest number of hosts with which the job goes on."""
-    max: int = Field(default=1, ge=1)
+    max: int = Field(default=1, ge=1, le=MAX_HOSTS)
     """Largest number of hosts."""
 
     @model_validator(mode="after")
@@ -41,9 +55,11 @@ def _host_range(value: Any) -> Any:
 
 
 def _processes(value: Any) -> Any:
-    is_number = isinstance(value, int) and not isinstance(value, bool) and value >= 1
-    if not is_number and value != "gpu":
-        raise ValueError("it is no number of ranks; allowed: 1 or more, or gpu")
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    if value != "gpu" and not (is_number and 1 <= value <= MAX_PROCESSES):
+        raise ValueError(
+            f"it is no number of ranks of a host; allowed: 1 to {MAX_PROCESSES}, or gpu"
+        )
     return value
 
 
@@ -72,7 +88,7 @@ class JobSpec(SpecModel):
     """Roles of the ranks in their order, such as `ps: {count: 1}` and `worker: {count: 3}`; their
     counts add up to the ranks of all hosts. Ranks get TF_CONFIG, and with a role `scheduler` also
     DMLC_*. The roles ps, server and scheduler end with the others."""
-    env: dict[str, str] = Field(default_factory=dict)
+    env: dict[VariableName, Word] = Field(default_factory=dict)
     """Environment variables of every rank; they are recorded, so they may not be secret."""
     secrets: Texts = ()
     """Names of variables whose values every rank gets from this machine, without a record."""
@@ -93,7 +109,7 @@ class JobSpec(SpecModel):
     """Rules for new starts after failures."""
     deadline: Duration | None = None
     """Longest time of the run, such as `8h`; then everything is ended and given back."""
-    cost_cap: float | None = Field(default=None, gt=0)
+    cost_cap: Dollars | None = None
     """Largest cost of the run in US dollars; the run ends before it would be exceeded."""
     grace: Duration = 30.0
     """Time between SIGTERM and SIGKILL when the job is ended before its time."""
@@ -144,6 +160,36 @@ class JobSpec(SpecModel):
                     f"software.{name} is for ranks on the host itself; put it into the image"
                     f" {self.container.image}"
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _accelerators_fit(self) -> JobSpec:
+        for name, count in self.resources.accelerators.items():
+            if not re.fullmatch(_DEVICE, name, re.ASCII):
+                raise ValueError(
+                    f"resources.accelerators has the name {name!r}; allowed: letters, digits and"
+                    " . _ - / as in fpga or xilinx.com/u250, without . at the start of a part"
+                )
+            if count < 1:
+                raise ValueError(f"resources.accelerators.{name} is {count}; allowed: 1 or more")
+        return self
+
+    @model_validator(mode="after")
+    def _repository_fits(self) -> JobSpec:
+        if self.code.git.startswith("-"):
+            raise ValueError(
+                f"code.git is {self.code.git!r}; allowed: a URL, without - at its start"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _backoff_fits(self) -> JobSpec:
+        shortest, longest = self.retry.backoff
+        if shortest > longest:
+            raise ValueError(
+                f"retry.backoff is {shortest:g} s and {longest:g} s; allowed: the shortest time"
+                " first, then the longest one"
+            )
         return self
 
     @model_validator(mode="after")

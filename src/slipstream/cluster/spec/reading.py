@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import reprlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -18,9 +19,30 @@ _INTEGER = "tag:yaml.org,2002:int"
 _FLOAT = "tag:yaml.org,2002:float"
 _TRUTH = "tag:yaml.org,2002:bool"
 
+# The whole text of a value may be far longer than its YAML, because of aliases.
+_SHORT = reprlib.Repr()
+_SHORT.maxlevel = 3
+_SHORT.maxstring = _SHORT.maxother = 200
+
 
 class _Loader(yaml.SafeLoader):
-    """YAML 1.2's plain values: 2:4 is no number of base 60, and `on` is no truth value."""
+    """YAML 1.2's plain values: 2:4 is no number of base 60, and `on` is no truth value.
+
+    A key that a table has twice is refused.
+    """
+
+    def compose_mapping_node(self, anchor: Any) -> Any:
+        node = super().compose_mapping_node(anchor)
+        lines: dict[tuple[str, str], int] = {}
+        for key, _ in cast("list[tuple[yaml.Node, yaml.Node]]", node.value):
+            if isinstance(key, yaml.ScalarNode):
+                name, line = (key.tag, key.value), key.start_mark.line + 1
+                if name in lines:
+                    raise yaml.YAMLError(
+                        f"the key {key.value!r} of line {lines[name]} is in line {line} again"
+                    )
+                lines[name] = line
+        return node
 
 
 _Loader.yaml_implicit_resolvers = {
@@ -60,7 +82,7 @@ def read_job(path: Path, overrides: Sequence[str] = ()) -> JobSpec:
         fields = _load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"the job file {path} cannot be read: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise UsageError(f"the job file {path} is no YAML: {error}") from error
     if not isinstance(fields, dict):
         raise UsageError(f"the job file {path} has no fields; allowed: lines such as name: train")
@@ -163,21 +185,21 @@ def _override(fields: dict[str, Any], assignment: str) -> None:
         table = cast("dict[str, Any]", inner)
     try:
         table[last] = _load(text)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise UsageError(f"--set is {assignment!r}, whose value is no YAML: {error}") from error
 
 
 def _problem(detail: Any) -> str:
     place = ".".join(str(part) for part in detail["loc"]) or "the job"
-    received = "" if detail["type"] == "missing" else f" is {_short(detail['input'])}"
     if detail["type"] == "extra_forbidden":
         allowed = ", ".join(_fields_at(detail["loc"][:-1]))
         return f"there is no field {place}; allowed: {allowed}"
+    received = "" if detail["type"] == "missing" else f" is {_short(detail['input'])}"
     return f"{place}{received}: {detail['msg'].removeprefix('Value error, ')}"
 
 
 def _short(value: object) -> str:
-    text = repr(value)
+    text = _SHORT.repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
 
 

@@ -97,7 +97,7 @@ def test_the_command_line_overrides_fields(tmp_path: Path) -> None:
         ("command: a\nname: A B", "name is 'A B'"),
         ("command: a\nhosts: 4:2", "has its least number above its largest one"),
         ("command: a\nhosts: many", "allowed: 4 or 2:4"),
-        ("command: a\nprocesses: 0", "allowed: 1 or more, or gpu"),
+        ("command: a\nprocesses: 0", "allowed: 1 to 1024, or gpu"),
         ("command: a\ndeadline: soon", "allowed: a number with a unit"),
         ("command: a\ndeadline: -5", "deadline is -5"),
         ("command: a\nresources: {memory: 8GiX}", "the size is '8GiX'"),
