@@ -32,6 +32,9 @@ BLOCKED = (*WAKE, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 # Exit codes of shells for a program that cannot be run, and for one that is not there.
 CANNOT_RUN, NOT_FOUND = 126, 127
 PROC = "/proc"
+# Looks at a process that seems to have no environment, and the pause between them.
+EXEC_LOOKS = 5
+EXEC_SECONDS = 0.001
 
 
 def write_durably(path: AnyPath, text: str) -> None:
@@ -108,13 +111,25 @@ def processes_with(variable: str) -> list[int]:
         if not name.isdecimal() or int(name) == os.getpid():
             continue
         try:
-            with open(f"{PROC}/{name}/environ", "rb") as file:
-                environ = file.read()
+            environ = _environ(name)
         except OSError:
             continue  # it has ended, or belongs to somebody else
         if wanted in environ.split(b"\0"):
             found.append(int(name))
     return found
+
+
+def _environ(process: str) -> bytes:
+    """Return the environment of a process; it seems empty while the process starts a program."""
+    environ = b""
+    for _ in range(EXEC_LOOKS):
+        with open(f"{PROC}/{process}/environ", "rb") as file:
+            environ = file.read()
+        if environ:
+            break
+        os.readlink(f"{PROC}/{process}/exe")  # threads of the kernel have none
+        time.sleep(EXEC_SECONDS)
+    return environ
 
 
 def kill(process: int, number: int) -> None:
