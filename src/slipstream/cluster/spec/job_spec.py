@@ -170,8 +170,8 @@ class JobSpec(SpecModel):
                     f"resources.accelerators has the name {name!r}; allowed: letters, digits and"
                     " . _ - / as in fpga or xilinx.com/u250, without . at the start of a part"
                 )
-            if count < 1:
-                raise ValueError(f"resources.accelerators.{name} is {count}; allowed: 1 or more")
+            if count < 0:
+                raise ValueError(f"resources.accelerators.{name} is {count}; allowed: 0 or more")
         return self
 
     @model_validator(mode="after")

@@ -147,3 +147,19 @@ def test_a_job_counts_its_ranks_and_leaves_them_three_seconds_to_end() -> None:
     plain = job(hosts="a:2,b:3")
     assert (plain.world_size, plain.grace_seconds, plain.module) == (5, 3.0, False)
     assert (plain.ssh_options, plain.chosen) == ((), {})
+
+
+@pytest.mark.parametrize("chosen", [{"": "x"}, {"A=B": "x"}, {"A": "x\0"}, {"A": "\ud800"}])
+def test_variables_that_no_program_can_get_are_refused(chosen: Mapping[str, str]) -> None:
+    with pytest.raises(UsageError, match="allowed"):
+        job(chosen=chosen)
+
+
+@pytest.mark.parametrize("word", ["a\0b", "\ud800"])
+def test_words_that_no_program_can_get_are_refused(word: str) -> None:
+    with pytest.raises(UsageError, match="without NUL and without lone surrogates"):
+        replace(job(), program=("true", word))
+
+
+def test_bytes_of_the_command_line_that_are_no_text_are_passed_on() -> None:
+    assert replace(job(), program=("true", "\udcff")).program == ("true", "\udcff")

@@ -107,12 +107,52 @@ def test_the_command_line_overrides_fields(tmp_path: Path) -> None:
         ("command: a\nsoftware: {index: b, wheels: c}", "index and wheels are given"),
         ("command: a\nroles: {ps: {}, worker: {}}", "roles need a number of processes"),
         ("command: a\nprocesses: 3\nroles: {ps: {}}", "the roles have 1 ranks, and 1 hosts with 3"),
+        ('command: "a\\0b"', "command.0 is 'a\\x00b'"),
+        ('command: a\nenv: {A: "x\\0y"}', "env.A is 'x\\x00y'"),
+        ('command: a\nenv: {A: "\\ud800"}', "without NUL and lone surrogates"),
+        ("command: a\nenv: {A=B: x}", "'A=B' is no name of a variable"),
+        ("command: a\nenv: {'': x}", "'' is no name of a variable"),
+        ("command: a\nssh: {hosts: [b, b]}", "hosts has b more than once"),
+        ("command: a\nssh: {hosts: [u@b, v@b]}", "hosts has b more than once"),
+        ("command: a\nssh: {hosts: ['']}", "hosts has ''"),
+        ("command: a\nssh: {hosts: [b c]}", "hosts has 'b c'"),
+        ("command: a\nssh: {hosts: [-oProxyCommand=id]}", "without - at the start"),
+        ("command: a\nssh: {hosts: [b], gpus: {c: [0]}}", "gpus has 'c'; allowed: b"),
+        ("command: a\nssh: {hosts: [b], host_options: {c: x}}", "host_options has 'c'; allowed: b"),
+        ("command: a\nssh: {home: there}", "home is 'there'; allowed: an absolute path"),
+        ("command: a\ncode: {git: --upload-pack=b}", "code.git is '--upload-pack=b'"),
+        ("command: a\nprocesses: 1000000000", "allowed: 1 to 1024, or gpu"),
+        ("command: a\nhosts: 99999999999999999999", "less than or equal to 10000"),
+        (f"command: a\nhosts: {'9' * 5000}", "is no YAML"),
+        ("command: a\ndeadline: 1e400", "deadline is inf"),
+        ("command: a\ncost_cap: inf", "cost_cap is 'inf'"),
+        ("command: a\ncost_cap: true", "cost_cap is True: it is a truth value"),
+        ("command: a\nretry: {backoff: [60, 1]}", "retry.backoff is 60 s and 1 s"),
+        ("command: a\nhosts: 1\nhosts: 2", "the key 'hosts' of line 2 is in line 3 again"),
+        ("command: a\nresources: {accelerators: {../b: 1}}", "has the name '../b'"),
+        ("command: a\nresources: {accelerators: {b: -1}}", "resources.accelerators.b is -1"),
     ],
 )
 def test_a_wrong_file_is_refused_with_the_field(tmp_path: Path, text: str, words: str) -> None:
     with pytest.raises(UsageError) as caught:
         read(tmp_path, text)
     assert words in str(caught.value)
+
+
+def test_aliases_do_not_make_a_refusal_long(tmp_path: Path) -> None:
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    for number in range(1, 30):
+        lines.append(f"a{number}: &a{number} [{', '.join([f'*a{number - 1}'] * 10)}]")
+    with pytest.raises(UsageError) as caught:
+        read(tmp_path, "command: a\n" + "\n".join(lines) + "\nenv: {A: *a29}")
+    assert "there is no field a29" in str(caught.value)
+    assert len(str(caught.value)) < 20000
+
+
+def test_merged_fields_and_homes_are_allowed(tmp_path: Path) -> None:
+    text = "command: a\nssh: {home: ~/x}\nenv: {<<: {A: b, B: c}, B: d}"
+    job = read(tmp_path, text)
+    assert (job.env, job.ssh.home) == ({"A": "b", "B": "d"}, "~/x")
 
 
 @pytest.mark.parametrize("override", ["hosts", "=3", "command.x=1", "hosts=[", "hosts=0"])
