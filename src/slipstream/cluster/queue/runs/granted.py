@@ -79,11 +79,17 @@ def granted_spec(
         fields["env"]["CUDA_VISIBLE_DEVICES"] = _gpu_numbers(first.gpus)
         return check_job(fields, name)
     fields["on"] = "ssh"
+    hosts = [login or share.machine for login, share in zip(logins, allocation, strict=True)]
+    names = [host.rpartition("@")[2] for host in hosts]
     fields["ssh"] |= {
-        "hosts": [login or share.machine for login, share in zip(logins, allocation, strict=True)],
-        "gpus": {share.machine: [gpu for gpu, _ in share.gpus] for share in allocation},
+        "hosts": hosts,
+        "gpus": {
+            name: [gpu for gpu, _ in share.gpus]
+            for name, share in zip(names, allocation, strict=True)
+        },
         "host_options": {
-            share.machine: list(machines[share.machine].ssh_options) for share in allocation
+            name: list(machines[share.machine].ssh_options)
+            for name, share in zip(names, allocation, strict=True)
         },
     }
     return check_job(fields, name)
