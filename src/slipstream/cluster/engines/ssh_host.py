@@ -160,9 +160,9 @@ class SshHost:
         return found.unmatched
 
     def disconnect(self) -> None:
-        """End the shared connection."""
+        """End the shared connection when its last command has ended, be it that of another run."""
         subprocess.run(
-            [*self.argv[:-1], "-O", "exit", self.login], capture_output=True, check=False
+            [*self.argv[:-1], "-O", "stop", self.login], capture_output=True, check=False
         )
 
     def _rsync(self, arguments: Sequence[str], what: str, data: bytes = b"") -> None:
