@@ -226,7 +226,7 @@ def test_an_interrupted_compilation_leaves_nothing_and_says_so(folder: Path):
         while not (folder / "begun").exists():
             assert compiling.poll() is None
             time.sleep(0.05)
-        time.sleep(0.5)  # the search has begun
+        time.sleep(0.5)  # the model is made, and the compilation has not ended
         compiling.send_signal(signal.SIGINT)
         printed, told = compiling.communicate(timeout=60)
     finally:

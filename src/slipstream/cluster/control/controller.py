@@ -218,7 +218,7 @@ class Controller:
         last_word = time.monotonic()
         while self._result is None or not (self._seen.is_kept or self._is_finished()):
             if not self._seen.is_kept and self._seen.try_to_keep():
-                position = self._take_over(position)
+                position = self._take_over()
             try:
                 part = self._engine.read_journal(self._plan, position, READ_SECONDS)
             except PeerError as error:
@@ -245,18 +245,14 @@ class Controller:
         for entry in parse_journal("".join(lines[known:])):
             self._take(entry)
 
-    def _take_over(self, position: str) -> str:
-        """Go on where the client has ended that kept the copy; return the position there.
-
-        Args:
-            position: Position of this client.
-        """
+    def _take_over(self) -> str:
+        """Go on where the client has ended that kept the copy; return the position there."""
         kept = self._seen.text.splitlines(keepends=True)
         for entry in parse_journal("".join(kept[self._num_lines :])):
             self._take(entry)
         self._num_ahead = max(self._num_lines - len(kept), 0)
         self._num_lines = max(self._num_lines, len(kept))
-        return self._seen.position if self._seen.position != position else position
+        return self._seen.position
 
     def _is_finished(self) -> bool:
         """Return whether the client that keeps the copy has finished the run, or takes too long."""
